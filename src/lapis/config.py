@@ -1,0 +1,221 @@
+"""The frozen description of a Lapis network, its presets and its rules.
+
+Every choice is here: a network is built from a configuration and nothing else, and a packed model carries one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from lapis.codes import check_window
+from lapis.errors import LapisError
+
+Style = Literal["vit", "beit"]
+Relation = Literal["laplacian", "dot", "gaussian", "hamming"]
+RowScale = Literal["exact", "pow2"]
+Readout = Literal["real", "spikes"]
+Mode = Literal["unsigned", "offset", "signed"]
+
+FLOAT_WEIGHTS = 32
+WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
+
+
+@dataclass(frozen=True)
+class ActivationModes:
+    """How negative values are coded, at each measuring point; q and k share one quantizer and so one mode.
+
+    unsigned: z = clamp(floor(x/s + 1/2), 0, T), negatives are silence (the paper).
+    offset:   the same of x - o with a learned shift o, folded into the next bias.
+    signed:   an ON and an OFF neuron for each value, of which at most one fires.
+    """
+
+    attention_in: Mode = "unsigned"
+    qk: Mode = "unsigned"
+    v: Mode = "unsigned"
+    readout: Mode = "unsigned"
+    mlp_in: Mode = "unsigned"
+    mlp_hidden: Mode = "unsigned"
+
+    @classmethod
+    def all(cls, mode: Mode) -> ActivationModes:
+        """One mode at every point."""
+        return cls(**{f.name: mode for f in dataclasses.fields(cls)})
+
+
+@dataclass(frozen=True)
+class LapisConfig:
+    """A Lapis vision transformer.
+
+    L = depth, D = width, H = heads, C = width / heads, T = window, N = tokens, R = mlp_ratio.
+    `quantize=False` with `relation="dot"` is the plain dense network that the weights came from.
+    """
+
+    style: Style = "vit"
+    image_size: int = 224
+    patch_size: int = 16
+    classes: int = 1000
+    width: int = 384
+    depth: int = 12
+    heads: int = 6
+    mlp_ratio: int = 4
+    window: int = 15
+    relation: Relation = "laplacian"
+    row_scale: RowScale = "exact"
+    readout: Readout = "real"
+    weight_bits: int = FLOAT_WEIGHTS
+    modes: ActivationModes = field(default_factory=ActivationModes)
+    quantize: bool = True
+
+    def __post_init__(self) -> None:
+        check_window(self.window)
+        _check_choices(self)
+        for name in ("image_size", "patch_size", "classes", "width", "depth", "heads", "mlp_ratio"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise LapisError(f"{name}={value!r} must be an integer of at least 1")
+        if self.width % self.heads:
+            raise LapisError(
+                f"heads={self.heads} does not divide width={self.width}; use {_either(_divisors(self.width))}"
+            )
+        if self.image_size % self.patch_size:
+            near = self.patch_size * max(1, round(self.image_size / self.patch_size))
+            raise LapisError(
+                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; the nearest is {near}"
+            )
+        if self.weight_bits != FLOAT_WEIGHTS and not self.quantize:
+            raise LapisError(f"weight_bits={self.weight_bits} with quantize=False; use 32 or turn quantizers on")
+        if not self.quantize and self.relation == "hamming":
+            raise LapisError("relation='hamming' counts unequal latencies and needs quantize=True")
+
+    @property
+    def grid(self) -> int:
+        """Patches along one side of the image."""
+        return self.image_size // self.patch_size
+
+    @property
+    def tokens(self) -> int:
+        """N: the patches and the class token."""
+        return self.grid * self.grid + 1
+
+    @property
+    def head_width(self) -> int:
+        """C: channels of one head."""
+        return self.width // self.heads
+
+    @property
+    def hidden(self) -> int:
+        """Neurons of the feed-forward layer, R * D."""
+        return self.width * self.mlp_ratio
+
+    @property
+    def relative_position(self) -> bool:
+        """BEiT's position signal: a bias by offset, kept as an integer delay."""
+        return self.style == "beit"
+
+    @property
+    def layer_scale(self) -> bool:
+        return self.style == "beit"
+
+    @property
+    def mean_pooling(self) -> bool:
+        return self.style == "beit"
+
+    @property
+    def integer_deployable(self) -> bool:
+        """Whether the converted network runs in integers throughout."""
+        return (
+            self.quantize
+            and self.relation == "laplacian"
+            and self.row_scale == "pow2"
+            and self.readout == "spikes"
+            and self.weight_bits != FLOAT_WEIGHTS
+        )
+
+    def replace(self, **changes: Any) -> LapisConfig:
+        """A copy with some fields changed; an unknown field is an error naming the nearest one."""
+        _refuse_unknown(changes, LapisConfig, "configuration field")
+        if isinstance(changes.get("modes"), dict):
+            _refuse_unknown(changes["modes"], ActivationModes, "measuring point")
+            changes["modes"] = ActivationModes(**changes["modes"])
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> LapisConfig:
+        """The inverse of `to_dict`, for files: every field is checked."""
+        if not isinstance(fields, dict):
+            raise LapisError(f"a configuration is a table of fields, not {type(fields).__name__}")
+        return cls().replace(**fields)
+
+
+def _presets() -> dict[str, LapisConfig]:
+    sizes: dict[str, dict[str, Any]] = {
+        "lapis_tiny": {"width": 192, "depth": 12, "heads": 3},
+        "lapis_small": {"width": 384, "depth": 12, "heads": 6},
+        "lapis_base": {"width": 768, "depth": 12, "heads": 12},
+        "lapis_large": {"width": 1024, "depth": 24, "heads": 16, "window": 20},
+    }
+    table: dict[str, LapisConfig] = {}
+    for name, size in sizes.items():
+        # The paper's base and large models are BEiTs, its small one (and our tiny one) a plain ViT.
+        native: Style = "beit" if name in ("lapis_base", "lapis_large") else "vit"
+        other: Style = "vit" if native == "beit" else "beit"
+        table[name] = LapisConfig(style=native, **size)
+        table[f"{name}_{other}"] = LapisConfig(style=other, **size)
+    return table
+
+
+def preset(name: str, **changes: Any) -> LapisConfig:
+    """A configuration by name, with some fields changed: `preset("lapis_tiny", classes=10, image_size=96)`."""
+    if name not in PRESETS:
+        raise LapisError(f"unknown preset {name!r}; {nearest(name, PRESETS)}use {_either(sorted(PRESETS))}")
+    return PRESETS[name].replace(**changes)
+
+
+def nearest(word: str, allowed: Any) -> str:
+    """'did you mean X? ' for an unknown word, or nothing when no allowed word is close."""
+    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _check_choices(config: LapisConfig) -> None:
+    choices = {"style": Style, "relation": Relation, "row_scale": RowScale, "readout": Readout}
+    for name, kind in choices.items():
+        value, allowed = getattr(config, name), get_args(kind)
+        if value not in allowed:
+            raise LapisError(f"{name}={value!r} is unknown; use {_either(allowed)}")
+    if config.weight_bits not in WEIGHT_BITS:
+        raise LapisError(
+            f"weight_bits={config.weight_bits!r} is not available; use {_either(WEIGHT_BITS)} (32 = float weights)"
+        )
+    if not isinstance(config.quantize, bool):
+        raise LapisError(f"quantize={config.quantize!r} must be true or false")
+    if not isinstance(config.modes, ActivationModes):
+        raise LapisError(f"modes={config.modes!r} must be ActivationModes")
+    for point, mode in dataclasses.asdict(config.modes).items():
+        if mode not in get_args(Mode):
+            raise LapisError(f"modes.{point}={mode!r} is unknown; use {_either(get_args(Mode))}")
+
+
+def _refuse_unknown(changes: dict[str, Any], kind: type, what: str) -> None:
+    allowed = [f.name for f in dataclasses.fields(kind)]
+    for name in changes:
+        if name not in allowed:
+            raise LapisError(f"unknown {what} {name!r}; {nearest(name, allowed)}use {_either(allowed)}")
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0 and d <= 64]
+
+
+def _either(words: Any) -> str:
+    words = [str(word) for word in words]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+PRESETS: dict[str, LapisConfig] = _presets()

@@ -1,0 +1,12 @@
+"""The one exception that Lapis raises for input it cannot accept, and the exit codes of its commands."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_BROKEN_PROMISE = 1  # the command ran, and what it checks does not hold
+EXIT_BAD_INPUT = 2  # arguments, files or values that cannot be accepted
+EXIT_INTERRUPTED = 130  # Ctrl-C, as shells report it
+
+
+class LapisError(ValueError):
+    """Bad input. The message says what was seen, what is allowed and what to do."""
