@@ -1,0 +1,53 @@
+"""Laplacian attention in torch, on codes and on spike trains."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lapis.ops.affinity.eager import log_affinity
+from lapis.ops.l1_distance.eager import l1_distance
+from lapis.ops.row_scale.eager import exact_rows, pow2_rows
+from lapis.ops.shapes import check_values
+
+RowScale = Literal["exact", "pow2"]
+SCALES = {"exact": exact_rows, "pow2": pow2_rows}
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, tau: Tensor, row_scale: RowScale = "pow2", delay: Tensor | None = None
+) -> Tensor:
+    """Y_i = sum_j W_ij v_j, ln A_ij = -(D_ij + delay_ij) / tau_h.
+
+    q, k (..., H, N, C) integer-valued codes, v (..., H, M, C) codes or values, tau (H,), delay (H, N, M).
+    """
+    check_values(k.shape, v.shape)
+    distance = l1_distance(q, k)
+    if delay is not None:
+        distance = distance + delay
+    return SCALES[row_scale](log_affinity(distance, tau)) @ v
+
+
+def attention_spikes(
+    q_spikes: Tensor,
+    k_spikes: Tensor,
+    v_spikes: Tensor,
+    tau: Tensor,
+    row_scale: RowScale = "pow2",
+    delay: Tensor | None = None,
+) -> Tensor:
+    """Y[n]_i = sum_j W_ij S^V[n]_j: spike trains (T, ..., H, N, C)  ->  (T, ..., H, N, C)."""
+    q, k = (first_spike(spikes).to(tau.dtype) for spikes in (q_spikes, k_spikes))
+    distance = l1_distance(q, k)
+    if delay is not None:
+        distance = distance + delay
+    weights = SCALES[row_scale](log_affinity(distance, tau))
+    return torch.stack([weights @ step.to(tau.dtype) for step in v_spikes])
+
+
+def first_spike(spikes: Tensor) -> Tensor:
+    """The smallest n with a spike, T where there is none: (T, ...) -> (...)."""
+    fired = spikes.bool()
+    return torch.where(fired.any(0), fired.int().argmax(0), fired.shape[0])

@@ -1,0 +1,85 @@
+"""Learned step size quantization in torch: one fused function forward, one backward.
+
+With u = (x - o)/s and z = clamp(floor(u + 1/2), low, high), and "inside" meaning low < u < high, the straight-through
+rule treats z as u inside and as a constant outside:
+
+    value = z s + o    d/dx = inside     d/ds = z - u inside, z outside    d/do = 0 inside, 1 outside
+    codes = z          d/dx = inside/s   d/ds = -u/s inside, 0 outside     d/do = -1/s inside, 0 outside
+
+The gradients of s and o are multiplied by `grad_scale`, 1/sqrt(n high) as published.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    """z s + o, differentiable in x, s and o; step and offset are 0-dim, or (O, 1) for weights (O, I)."""
+    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale)
+    return result
+
+
+def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    """z as integer-valued floats, differentiable in x, s and o."""
+    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale)
+    return result
+
+
+def _scaled(x: Tensor, step: Tensor, offset: Tensor | None) -> Tensor:
+    return x / step if offset is None else (x - offset).div_(step)
+
+
+def _codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> Tensor:
+    return _scaled(x, step, offset).add_(0.5).floor_().clamp_(low, high)
+
+
+def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
+    return grad.sum_to_size(parameter.shape) * scale
+
+
+class _Value(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, step, offset)
+        ctx.rule = (low, high, grad_scale)
+        value = _codes(x, step, offset, low, high).mul_(step)
+        return value if offset is None else value.add_(offset)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        (grad,) = grads
+        x, step, offset = ctx.saved_tensors
+        low, high, scale = ctx.rule
+        u = _scaled(x, step, offset)
+        inside = (u > low) & (u < high)
+        z = (u + 0.5).floor_().clamp_(low, high)
+        grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
+        grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
+        return grad * inside, grad_step, grad_offset, None, None, None
+
+
+class _Codes(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, step, offset)
+        ctx.rule = (low, high, grad_scale)
+        return _codes(x, step, offset, low, high)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        (grad,) = grads
+        x, step, offset = ctx.saved_tensors
+        low, high, scale = ctx.rule
+        u = _scaled(x, step, offset)
+        grad_u = grad * ((u > low) & (u < high)) / step
+        grad_step = _reduce_like(u.mul_(grad_u).neg_(), step, scale)
+        grad_offset = None if offset is None else _reduce_like(-grad_u, offset, scale)
+        return grad_u, grad_step, grad_offset, None, None, None

@@ -1,0 +1,25 @@
+"""Shape checks shared by the operations, for numpy and torch shapes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lapis.errors import LapisError
+
+
+def check_pair(q_shape: Sequence[int], k_shape: Sequence[int]) -> None:
+    """Queries (..., N, C) and keys (..., M, C) must agree in all but the token axis."""
+    q, k = tuple(q_shape), tuple(k_shape)
+    if len(q) < 2 or len(k) < 2:
+        raise LapisError(f"queries {q} and keys {k} need at least a token and a channel axis: (..., N, C)")
+    if q[:-2] != k[:-2] or q[-1] != k[-1]:
+        raise LapisError(
+            f"queries {q} and keys {k} must agree in every axis but the token one: (..., N, C), (..., M, C)"
+        )
+
+
+def check_values(k_shape: Sequence[int], v_shape: Sequence[int]) -> None:
+    """Values (..., M, C') must have one row a key."""
+    k, v = tuple(k_shape), tuple(v_shape)
+    if len(v) < 2 or k[:-1] != v[:-1]:
+        raise LapisError(f"values {v} must have one row for each key {k}: (..., M, C')")
