@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -177,7 +178,7 @@ def preset(name: str, **changes: Any) -> LapisConfig:
     return PRESETS[name].replace(**changes)
 
 
-def nearest(word: str, allowed: Any) -> str:
+def nearest(word: str, allowed: Iterable[str]) -> str:
     """'did you mean X? ' for an unknown word, or nothing when no allowed word is close."""
     close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}? " if close else ""
@@ -213,9 +214,9 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0 and d <= 64]
 
 
-def _either(words: Any) -> str:
-    words = [str(word) for word in words]
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+def _either(words: Iterable[object]) -> str:
+    *rest, last = [str(word) for word in words]
+    return f"{', '.join(rest)} or {last}" if rest else last
 
 
 PRESETS: dict[str, LapisConfig] = _presets()

@@ -21,7 +21,7 @@ def encode(codes: npt.ArrayLike, window: int) -> npt.NDArray[np.bool_]:
     """
     checked = check_codes(codes, window)
     step = np.arange(window).reshape(window, *([1] * checked.ndim))
-    return step == window - checked.astype(np.int64)
+    return np.asarray(step == window - checked.astype(np.int64))
 
 
 def first_spike(spikes: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -35,7 +35,7 @@ def first_spike(spikes: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
         raise LapisError(f"spikes of dtype {array.dtype} hold values other than 0 and 1")
     fired = array.astype(bool)
-    return np.where(fired.any(axis=0), fired.argmax(axis=0), fired.shape[0]).astype(np.int64)
+    return np.asarray(np.where(fired.any(axis=0), fired.argmax(axis=0), fired.shape[0]), dtype=np.int64)
 
 
 def latency(codes: npt.ArrayLike, window: int) -> npt.NDArray[np.int64]:

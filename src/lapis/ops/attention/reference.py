@@ -51,7 +51,7 @@ def attention(
     """Y_i = sum_j W_ij v_j on codes: q, k, v (..., H, N, C) in 0..T  ->  (..., H, N, C) real."""
     q, k, v = (check_codes(z, window, name) for z, name in ((q_codes, "q"), (k_codes, "k"), (v_codes, "v")))
     check_values(k.shape, v.shape)
-    return weights(q, k, tau, row_scale, delay) @ v
+    return np.asarray(weights(q, k, tau, row_scale, delay) @ v)
 
 
 def attention_spikes(

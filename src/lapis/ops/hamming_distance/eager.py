@@ -18,7 +18,7 @@ def hamming_distance(q: Tensor, k: Tensor, levels: int) -> Tensor:
     Both directions are matrix products over one-hot codes, so nothing of size N x M x C is stored.
     """
     check_pair(q.shape, k.shape)
-    result: Tensor = _Hamming.apply(q, k, levels)
+    result: Tensor = _Hamming.apply(q, k, levels)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -52,5 +52,5 @@ class _Hamming(torch.autograd.Function):
 
 def _slope(grad: Tensor, z: Tensor, other: Tensor, levels: int) -> Tensor:
     """sum_j grad_ij sign(z_ic - other_jc) [|z_ic - other_jc| <= 1]."""
-    by_level = (grad @ _near_slopes(other, levels, grad.dtype)).unflatten(-1, (levels, z.shape[-1]))
+    by_level: Tensor = (grad @ _near_slopes(other, levels, grad.dtype)).unflatten(-1, (levels, z.shape[-1]))
     return by_level.gather(-2, z.long().unsqueeze(-2)).squeeze(-2)

@@ -19,13 +19,13 @@ from torch import Tensor
 
 def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
     """z s + o, differentiable in x, s and o; step and offset are 0-dim, or (O, 1) for weights (O, I)."""
-    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale)
+    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
     return result
 
 
 def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
-    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale)
+    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -18,4 +18,4 @@ def squared_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike) -> npt.NDAr
     q: npt.NDArray[Any] = np.asarray(q_codes).astype(np.int64)
     k: npt.NDArray[Any] = np.asarray(k_codes).astype(np.int64)
     check_pair(q.shape, k.shape)
-    return ((q[..., :, None, :] - k[..., None, :, :]) ** 2).sum(axis=-1)
+    return np.asarray(((q[..., :, None, :] - k[..., None, :, :]) ** 2).sum(axis=-1))

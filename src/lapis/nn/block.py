@@ -1,0 +1,38 @@
+"""One transformer block; the residual stream is the membrane and does not spike."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lapis.config import LapisConfig
+from lapis.nn.attention import Attention
+from lapis.nn.mlp import FeedForward
+from lapis.trace import Trace
+
+NORM_EPS = 1e-6
+# BEiT's own starting value for fresh networks; an imported one brings its own.
+LAYER_SCALE_INIT = 0.1
+
+
+class Block(nn.Module):
+    """x + g1 attention(norm(x)), then x + g2 mlp(norm(x)); g is 1 without layer scale."""
+
+    def __init__(self, config: LapisConfig, index: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.width, eps=NORM_EPS)
+        self.attn = Attention(config, index)
+        self.norm2 = nn.LayerNorm(config.width, eps=NORM_EPS)
+        self.mlp = FeedForward(config, index)
+        self.gamma_1 = self.gamma_2 = None
+        if config.layer_scale:
+            self.gamma_1 = nn.Parameter(torch.full((config.width,), LAYER_SCALE_INIT))
+            self.gamma_2 = nn.Parameter(torch.full((config.width,), LAYER_SCALE_INIT))
+
+    def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
+        x = x + _scaled(self.attn(self.norm1(x), trace), self.gamma_1)
+        return x + _scaled(self.mlp(self.norm2(x), trace), self.gamma_2)
+
+
+def _scaled(x: Tensor, gamma: Tensor | None) -> Tensor:
+    return x if gamma is None else x * gamma

@@ -1,0 +1,117 @@
+"""A network in a file: its tensors and its configuration, in one safetensors container."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from lapis.config import LapisConfig
+from lapis.errors import LapisError
+from lapis.nn.model import LapisViT
+
+METADATA_KEY = "lapis"
+
+
+def save_network(path: Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
+    """Write `model` and what `extra` says of it, atomically: the file is whole or not there."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    about = {"config": model.config.to_dict(), **(extra or {})}
+    write_atomically(path, save(tensors, metadata={METADATA_KEY: json.dumps(about, sort_keys=True)}))
+
+
+def load_network(path: Path) -> tuple[LapisViT, dict[str, Any]]:
+    """The network of a file that `save_network` wrote, in evaluation mode, and what the file says of it."""
+    tensors, about = read_tensors(path)
+    if about is None:
+        raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")
+    model = LapisViT(LapisConfig.from_dict(about["config"]))
+    expected = model.state_dict()
+    check_tensors(path, tensors, {name: tuple(tensor.shape) for name, tensor in expected.items()})
+    model.load_state_dict(tensors)
+    return model.eval(), about
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+    """Tensors of a safetensors or .pth file, and the Lapis metadata where there is any. Nothing is executed."""
+    if not path.is_file():
+        raise LapisError(f"no such file: {path}")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise LapisError(f"{path} is not a readable safetensors file: {error}") from error
+        return tensors, _about(path, metadata.get(METADATA_KEY))
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged or unsafe pickle
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LapisError(f"{path} cannot be read as weights only: {first}") from error
+    for wrapper in ("model", "state_dict", "model_ema"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(wrapper), dict):
+            loaded = loaded[wrapper]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise LapisError(
+            f"{path} holds no table of tensors; expected a state dict, or one under 'model' or 'state_dict'"
+        )
+    return loaded, None
+
+
+def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Every expected tensor is there with its shape, and no other."""
+    missing, unknown = sorted(shapes.keys() - tensors.keys()), sorted(tensors.keys() - shapes.keys())
+    if missing or unknown:
+        parts = [f"{what} {_some(names)}" for what, names in (("misses", missing), ("has unknown", unknown)) if names]
+        raise LapisError(f"{source} does not fit this network: it {' and '.join(parts)}")
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            raise LapisError(f"{source}: {name} has shape {tuple(tensors[name].shape)}, this network needs {shape}")
+        if tensors[name].is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
+            raise LapisError(f"{source}: {name} holds NaN or infinity")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one, never a part."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise LapisError(f"cannot write {path}: {error.strerror}; choose a folder that can be written") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise LapisError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
+        raise
+
+
+def _about(path: Path, text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        about = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise LapisError(f"{path}: its Lapis metadata is not JSON ({error})") from error
+    if not isinstance(about, dict) or "config" not in about:
+        raise LapisError(f"{path}: its Lapis metadata has no configuration")
+    return about
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:6])
+    return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"

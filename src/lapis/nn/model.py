@@ -1,0 +1,111 @@
+"""LapisViT: a vision transformer whose every activation between layers is one spike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lapis.config import LapisConfig
+from lapis.errors import LapisError
+from lapis.nn.block import NORM_EPS, Block
+from lapis.trace import Trace
+
+
+class Watched(NamedTuple):
+    """Logits, and the codes at every measuring point."""
+
+    logits: Tensor
+    trace: Trace
+
+
+class Tapped(NamedTuple):
+    """Logits, and the tokens after each tapped block."""
+
+    logits: Tensor
+    features: list[Tensor]
+
+
+class PatchEmbed(nn.Module):
+    """Non-overlapping patches to tokens, a strided convolution in FP32."""
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, config.width, config.patch_size, config.patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, S, S) -> (B, grid**2, D)."""
+        patches: Tensor = self.proj(images)
+        return patches.flatten(2).transpose(1, 2)
+
+
+class LapisViT(nn.Module):
+    """images (B, 3, S, S)  ->  logits (B, classes).
+
+    `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
+    chosen blocks, for distillation.
+    """
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.patch_embed = PatchEmbed(config)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
+        # BEiT's position signal is relative and lives in its attention.
+        self.pos_embed = None if config.relative_position else nn.Parameter(torch.zeros(1, config.tokens, config.width))
+        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.depth))
+        self.norm = nn.LayerNorm(config.width, eps=NORM_EPS)
+        self.head = nn.Linear(config.width, config.classes)
+        self._initialise()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._run(images, None, ()).logits
+
+    @torch.no_grad()
+    def watch(self, images: Tensor) -> Watched:
+        """Logits and the integer codes at every measuring point, in FP32 and without gradients."""
+        trace = Trace(self.config.window)
+        with torch.autocast(images.device.type, enabled=False):
+            return Watched(self._run(images.float(), trace, ()).logits, trace)
+
+    def tap(self, images: Tensor, blocks: Sequence[int]) -> Tapped:
+        """Logits and the tokens (B, N, D) after each of `blocks`, in the order given."""
+        unknown = [block for block in blocks if not 0 <= block < self.config.depth]
+        if unknown:
+            raise LapisError(f"block {unknown[0]} does not exist; this network has blocks 0..{self.config.depth - 1}")
+        return self._run(images, None, blocks)
+
+    def _run(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> Tapped:
+        self._check(images)
+        x = torch.cat([self.cls_token.expand(images.shape[0], -1, -1), self.patch_embed(images)], dim=1)
+        if self.pos_embed is not None:
+            x = x + self.pos_embed
+        features: dict[int, Tensor] = {}
+        for index, block in enumerate(self.blocks):
+            x = block(x, trace)
+            if index in taps:
+                features[index] = x
+        return Tapped(self.head(self._pool(x)), [features[index] for index in taps])
+
+    def _pool(self, x: Tensor) -> Tensor:
+        """BEiT: the mean of the patch tokens, then the norm. DeiT and ViT: the norm's class token."""
+        pooled: Tensor = self.norm(x[:, 1:].mean(dim=1)) if self.config.mean_pooling else self.norm(x[:, 0])
+        return pooled
+
+    def _check(self, images: Tensor) -> None:
+        size = self.config.image_size
+        if images.ndim != 4 or tuple(images.shape[1:]) != (3, size, size):
+            raise LapisError(
+                f"images of shape {tuple(images.shape)} were given; this network takes (batch, 3, {size}, {size})"
+            )
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+        if self.pos_embed is not None:
+            nn.init.trunc_normal_(self.pos_embed, std=0.02)

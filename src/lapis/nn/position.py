@@ -1,0 +1,45 @@
+"""Relative position: a bias for each head and offset, which Lapis keeps as an integer delay."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+# Offsets that involve the class token come last in the table, in BEiT's order.
+CLASS_ENTRIES = 3
+
+
+class RelativePosition(nn.Module):
+    """b[h, i, j] by the offset between the patches i and j of a grid, class token first."""
+
+    index: Tensor
+
+    def __init__(self, grid: int, heads: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros((2 * grid - 1) ** 2 + CLASS_ENTRIES, heads))
+        self.register_buffer("index", offsets(grid), persistent=False)
+
+    def bias(self) -> Tensor:
+        """b (H, N, N), added to the logits of a dot product."""
+        return self.table[self.index].permute(2, 0, 1)
+
+    def delay(self, tau: Tensor) -> Tensor:
+        """round(tau_h (b_max - b)) (H, N, N): leak steps that put exp(b - b_max) into the membrane.
+
+        Integer-valued, at least 0; the rounding is passed straight through backward.
+        """
+        steps = tau * (self.table.amax(dim=0) - self.table)
+        rounded = steps + (torch.floor(steps + 0.5) - steps).detach()
+        return rounded[self.index].permute(2, 0, 1)
+
+
+def offsets(grid: int) -> Tensor:
+    """The row of the table for every pair of tokens: (N, N) of integers, N = grid**2 + 1."""
+    rows, columns = torch.meshgrid(torch.arange(grid), torch.arange(grid), indexing="ij")
+    y, x = rows.flatten(), columns.flatten()
+    span = 2 * grid - 1
+    patches = (y[:, None] - y[None, :] + grid - 1) * span + (x[:, None] - x[None, :] + grid - 1)
+    index = torch.empty(grid**2 + 1, grid**2 + 1, dtype=torch.long)
+    index[1:, 1:] = patches
+    index[0, :], index[:, 0], index[0, 0] = span**2, span**2 + 1, span**2 + 2
+    return index

@@ -1,0 +1,167 @@
+"""Learned step size quantizers for activations and weights.
+
+A step is stored as its logarithm: it stays positive, and an optimizer's update acts relative to its size, which spans
+two orders of magnitude between an activation and a 6-bit weight.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from lapis.config import Mode
+from lapis.ops.lsq.eager import lsq_codes, lsq_value
+
+# Values examined when a step is found from data; more changes the third digit of a step.
+CALIBRATION_SAMPLE = 1 << 15
+# Clipping points tried, as a share of the largest magnitude seen.
+CANDIDATES = torch.linspace(0.02, 1.0, 80)
+
+
+class Quantizer(nn.Module):
+    """What activation and weight quantizers share: a step, found from the first data seen unless it was loaded."""
+
+    ready: Tensor
+
+    def __init__(self, step_shape: tuple[int, ...], low: int, high: int) -> None:
+        super().__init__()
+        self.low, self.high = low, high
+        self.log_step = nn.Parameter(torch.zeros(step_shape))
+        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        # The same fact for Python, so that a forward pass never waits for a tensor and compilers see a constant.
+        self.is_ready = False
+
+    @property
+    def step(self) -> Tensor:
+        return self.log_step.exp()
+
+    def mark_ready(self, ready: bool = True) -> None:
+        self.ready.fill_(ready)
+        self.is_ready = ready
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.is_ready = bool(self.ready)
+
+
+class ActivationQuantizer(Quantizer):
+    """z = clamp(floor((x - o)/s + 1/2), low, T), one step (and offset) for a whole measuring point.
+
+    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise.
+    """
+
+    def __init__(self, window: int, mode: Mode) -> None:
+        super().__init__((), -window if mode == "signed" else 0, window)
+        self.mode = mode
+        self.offset = nn.Parameter(torch.zeros(())) if mode == "offset" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The real value z s + o that the spikes of x stand for."""
+        x = self._prepare(x)
+        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x))
+
+    def codes(self, x: Tensor) -> Tensor:
+        """z as integer-valued floats, differentiable."""
+        x = self._prepare(x)
+        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x))
+
+    @torch.no_grad()
+    def integers(self, x: Tensor) -> npt.NDArray[np.int8]:
+        """z for a trace."""
+        integers: npt.NDArray[np.int8] = self.codes(x).to(torch.int8).cpu().numpy()
+        return integers
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor) -> None:
+        """Find the step (and offset) with the least squared error on x."""
+        sample = _sample(x)
+        if self.offset is None:
+            step, offset = _best_step(sample, self.low, self.high), 0.0
+        else:
+            step, offset = _best_range(sample, self.high)
+            self.offset.fill_(offset)
+        self.log_step.fill_(math.log(step))
+        self.mark_ready()
+
+    def _prepare(self, x: Tensor) -> Tensor:
+        x = x.float()
+        if not self.is_ready:
+            self.calibrate(x)
+        return x
+
+    def _grad_scale(self, x: Tensor) -> float:
+        """1/sqrt(n T), n the features of one sample that the step serves."""
+        return 1.0 / math.sqrt(x.numel() / x.shape[0] * self.high) if x.numel() else 1.0
+
+    def extra_repr(self) -> str:
+        return f"{self.low}..{self.high}, {self.mode}"
+
+
+class WeightQuantizer(Quantizer):
+    """w = s_o clamp(floor(w/s_o + 1/2), -m, m), m = 2**(bits-1) - 1: symmetric, one step an output channel."""
+
+    def __init__(self, channels: int, bits: int) -> None:
+        largest = 2 ** (bits - 1) - 1
+        super().__init__((channels, 1), -largest, largest)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        if not self.is_ready:
+            self.calibrate(weight)
+        scale = 1.0 / math.sqrt(weight.shape[1] * self.high)
+        return lsq_value(weight.float(), self.step, None, self.low, self.high, scale)
+
+    @torch.no_grad()
+    def codes(self, weight: Tensor) -> Tensor:
+        """The integer weights, int8."""
+        if not self.is_ready:
+            self.calibrate(weight)
+        return lsq_codes(weight.float(), self.step, None, self.low, self.high, 1.0).to(torch.int8)
+
+    @torch.no_grad()
+    def calibrate(self, weight: Tensor) -> None:
+        """Find the step of each row with the least squared error."""
+        largest = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-8)
+        best_error = torch.full_like(largest, math.inf)
+        best = largest / self.high
+        for share in CANDIDATES:
+            step = largest * share / self.high
+            codes = (weight / step + 0.5).floor().clamp(self.low, self.high)
+            error = (codes * step - weight).square().sum(dim=1, keepdim=True)
+            best = torch.where(error < best_error, step, best)
+            best_error = torch.minimum(error, best_error)
+        self.log_step.copy_(best.log())
+        self.mark_ready()
+
+
+def _sample(x: Tensor) -> Tensor:
+    flat = x.detach().reshape(-1).float()
+    stride = max(1, flat.numel() // CALIBRATION_SAMPLE)
+    # An odd stride visits every channel of an even-width activation.
+    return flat[:: stride | 1]
+
+
+def _best_step(x: Tensor, low: int, high: int) -> float:
+    top = float(x.max() if low == 0 else x.abs().max())
+    if top <= 0:  # nothing positive was seen: any step codes it as silence
+        return 1.0 / high
+    steps = (CANDIDATES * top / high).view(-1, 1)
+    codes = (x / steps + 0.5).floor_().clamp_(low, high)
+    error = codes.mul_(steps).sub_(x).square_().mean(dim=1)
+    return float(steps[error.argmin()])
+
+
+def _best_range(x: Tensor, high: int) -> tuple[float, float]:
+    """(step, offset) of the range [offset, offset + high step] with the least squared error."""
+    x = x[:: max(1, x.numel() // 4096)]
+    ends = torch.tensor([0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08])
+    lows, highs = torch.quantile(x, ends), torch.quantile(x, 1 - ends)
+    offset, top = (grid.reshape(-1, 1) for grid in torch.meshgrid(lows, highs, indexing="ij"))
+    steps = ((top - offset) / high).clamp_min(1e-8)
+    codes = ((x - offset) / steps + 0.5).floor_().clamp_(0, high)
+    best = int(codes.mul_(steps).add_(offset).sub_(x).square_().mean(dim=1).argmin())
+    return float(steps[best]), float(offset[best])

@@ -1,0 +1,121 @@
+"""How a query and a key are related: ln A_ij, by one of four rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lapis.config import LapisConfig
+from lapis.nn.position import RelativePosition
+from lapis.ops.affinity.eager import log_affinity
+from lapis.ops.hamming_distance.eager import hamming_distance
+from lapis.ops.l1_distance.eager import l1_distance
+from lapis.ops.squared_distance.eager import squared_distance
+
+
+class DotProduct(nn.Module):
+    """ln A_ij = q_i . k_j / sqrt(C) + b_ij: the attention of dense transformers, for comparison."""
+
+    on_codes = False
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__()
+        self.scale = config.head_width**-0.5
+        self.position = _position(config)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        scores: Tensor = (q * self.scale) @ k.transpose(-1, -2)
+        return scores if self.position is None else scores + self.position.bias()
+
+
+class DistanceRelation(nn.Module):
+    """ln A_ij = -(D_ij + delay_ij) / tau_h, with a learned tau for each head.
+
+    tau is found from the first data seen, unless loaded: the standard deviation of D over the keys.
+    """
+
+    on_codes = True
+    ready: Tensor
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__()
+        self.log_tau = nn.Parameter(torch.zeros(config.heads))
+        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        self.is_ready = False
+        self.position = _position(config)
+
+    @property
+    def tau(self) -> Tensor:
+        return self.log_tau.exp()
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """q, k (B, H, N, C) codes  ->  (B, H, N, N) log affinities."""
+        distance = self.distance(q, k)
+        if not self.is_ready:
+            self.calibrate(distance)
+        tau = self.tau
+        if self.position is not None:
+            distance = distance + self.position.delay(tau)
+        return log_affinity(distance, tau)
+
+    @torch.no_grad()
+    def calibrate(self, distance: Tensor) -> None:
+        spread = distance.float().std(dim=-1, correction=0).mean(dim=(0, 2)).clamp_min(1e-3)
+        self.log_tau.copy_(spread.log())
+        self.mark_ready()
+
+    def mark_ready(self, ready: bool = True) -> None:
+        self.ready.fill_(ready)
+        self.is_ready = ready
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.is_ready = bool(self.ready)
+
+
+class Laplacian(DistanceRelation):
+    """D_ij = sum_c |q_ic - k_jc|: the l1 distance of first-spike latencies, the paper's relation."""
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return l1_distance(q, k)
+
+
+class Gaussian(DistanceRelation):
+    """D_ij = sum_c (q_ic - k_jc)**2."""
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return squared_distance(q, k)
+
+
+class Hamming(DistanceRelation):
+    """D_ij = the number of channels with unequal latencies."""
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        self.shift = config.window if config.modes.qk == "signed" else 0
+        self.levels = config.window + self.shift + 1
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return hamming_distance(q + self.shift, k + self.shift, self.levels)
+
+
+RELATIONS: dict[str, type[DotProduct] | type[DistanceRelation]] = {
+    "laplacian": Laplacian,
+    "dot": DotProduct,
+    "gaussian": Gaussian,
+    "hamming": Hamming,
+}
+
+
+def _position(config: LapisConfig) -> RelativePosition | None:
+    return RelativePosition(config.grid, config.heads) if config.relative_position else None
+
+
+def largest_distance(config: LapisConfig) -> int:
+    """C*T, or 2*C*T with an ON and an OFF neuron for each value."""
+    return config.head_width * config.window * (2 if config.modes.qk == "signed" else 1)

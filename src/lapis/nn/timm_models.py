@@ -1,0 +1,39 @@
+"""Lapis networks under timm's roof: import this module, then `timm.create_model("lapis_small_patch16_224")`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from timm.models import register_model
+
+from lapis.config import PRESETS
+from lapis.nn.model import LapisViT
+from lapis.nn.pretrained import load_backbone
+
+# timm's own arguments that have no meaning for Lapis and come along by default.
+IGNORED = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+
+
+def _entry(name: str, preset_name: str) -> Callable[..., LapisViT]:
+    def create(pretrained: bool = False, checkpoint: str | None = None, **options: Any) -> LapisViT:
+        for ignored in IGNORED:
+            options.pop(ignored, None)
+        changes = {_OPTION_NAMES.get(key, key): value for key, value in options.items() if value is not None}
+        config = PRESETS[preset_name].replace(**changes)
+        if pretrained and checkpoint is None:
+            raise ValueError(f"{name} has no weights online; pass checkpoint=FILE with a backbone's weights")
+        return LapisViT(config) if checkpoint is None else load_backbone(checkpoint, config)
+
+    create.__name__ = create.__qualname__ = name
+    create.__module__ = __name__
+    create.__doc__ = f"The `{preset_name}` preset as a timm model."
+    return create
+
+
+_OPTION_NAMES = {"num_classes": "classes", "img_size": "image_size"}
+
+for _preset in PRESETS:
+    _name = f"{_preset}_patch16_224"
+    setattr(sys.modules[__name__], _name, register_model(_entry(_name, _preset)))
