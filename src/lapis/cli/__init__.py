@@ -1,1 +1,71 @@
+"""The `lapis` command. Verbs are loaded when they are called, so that a prediction never waits for torch."""
 
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+
+import click
+
+import lapis
+from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
+
+# In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
+VERBS = {
+    "info": "Versions, the machine, and which kernels are in use.",
+    "demo": "See Lapis at work on real images.",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"lapis.cli.{cmd_name}").command
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(lapis.__version__, prog_name="lapis")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def app(debug: bool) -> None:
+    """Laplacian spiking attention: train, convert exactly to first spikes, run in integers.
+
+    Exit codes: 0 done, 1 a checked promise does not hold, 2 bad input, 130 interrupted.
+
+    \b
+    Example:
+      lapis demo
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors go to stderr in one line."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = app.main(args=words, prog_name="lapis", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return int(stop.exit_code)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("lapis: interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return EXIT_BAD_INPUT
+    except (LapisError, OSError) as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        click.echo(f"lapis: error: {error}", err=True)
+        return EXIT_BAD_INPUT
+    return result if isinstance(result, int) else EXIT_OK

@@ -1,0 +1,58 @@
+"""`lapis info`: what is installed and what this machine can do."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+
+import click
+
+import lapis
+
+# What a bug report needs to name, where it is installed.
+PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(as_json: bool) -> None:
+    """Versions and the machine, for a look or for a bug report.
+
+    \b
+    Example:
+      lapis info --json
+    """
+    facts = report()
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def report() -> dict[str, str]:
+    """Name and value of everything that a bug report should say."""
+    facts = {
+        "lapis": lapis.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": processor(),
+    }
+    for package in PACKAGES:
+        try:
+            facts[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            facts[package] = "not installed"
+    return facts
+
+
+def processor() -> str:
+    """The processor's name, from the kernel where it tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or "unknown"

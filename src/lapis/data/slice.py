@@ -1,0 +1,30 @@
+"""The packaged slice of CIFAR-10: the first 400 test images, as one lossless picture of 20 x 20 tiles."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+TILES, SIDE = 20, 32
+
+
+class Slice(NamedTuple):
+    """Images uint8 (n, 32, 32, 3) and labels int64 (n,) in 0..9."""
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+
+
+def load_slice() -> Slice:
+    """The 400 images that travel with the package, for demonstrations and tests."""
+    assets = files("lapis") / "assets"
+    with (assets / "cifar10_test_slice.webp").open("rb") as file:
+        picture = np.asarray(Image.open(file).convert("RGB"))
+    tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
+    digits = (assets / "cifar10_test_slice.labels").read_text().strip()
+    return Slice(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
