@@ -1,0 +1,230 @@
+"""`lapis energy`: what one image costs, operator by operator, beside the dense network and beside the paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, preset
+from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tally, side_by_side, tables
+from lapis.energy.operations import MEMORY, Memory
+from lapis.energy.paper import W6, Solution, figures, solve_base, solve_large
+from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.report import energy_table
+from lapis.report.energy_chart import energy_chart
+from lapis.trace import POINTS, Point, Tally
+
+# A preset is priced as the paper deploys it unless --set says otherwise.
+DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": W6}
+
+
+def energy(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A preset, as deployed (W6, pow2 rows), or with --data a trained or packed model."),
+    ] = None,
+    activity: Annotated[
+        list[str] | None,
+        typer.Option(help=f"POINT=SHARE of neurons that fire; repeat it. Points: {', '.join(POINTS)}, or all."),
+    ] = None,
+    activities: Annotated[Path | None, typer.Option(help="Measured activities: a tally saved as JSON.")] = None,
+    data: Annotated[str | None, typer.Option(help="Measure the activities of MODEL on this data.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="FIELD=VALUE of the configuration, as weight_bits=32; repeat it.")
+    ] = None,
+    convention: Annotated[str, typer.Option(help=f"What is counted: {', '.join(CONVENTIONS)}.")] = "paper",
+    costs: Annotated[str, typer.Option(help=f"Picojoules: {', '.join(tables())}, or a JSON file.")] = "45nm",
+    memory: Annotated[
+        str, typer.Option(help="Add weight fetches: once an image, or for each operation (once, each).")
+    ] = "off",
+    compare: Annotated[bool, typer.Option("--compare", help="Show every convention side by side.")] = False,
+    per_block: Annotated[bool, typer.Option("--per-block", help="One row for each block and operator.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Print every figure of the paper beside ours.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Also write the rows to this CSV file.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Also draw the rows to this PNG file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Estimate the energy of one image: operations counted, priced and summed under a named convention.
+
+    Example: lapis energy lapis_large --activity all=0.3 --compare
+    """
+    if paper:
+        _show_paper(as_json)
+        return
+    config, rho = subject(model, data, activities, _pairs(activity, "--activity"), _pairs(set_, "--set"))
+    table, terms = load_costs(costs), _memory(memory)
+    made = estimate(config, rho, convention, table, terms)
+    every = side_by_side(config, rho, table, terms) if compare else []
+    written = []
+    if csv is not None:
+        _write(csv, made.to_csv(per_block))
+        written.append(csv)
+    if chart is not None:
+        written.append(energy_chart(made, chart))
+    if as_json:
+        content = made.to_dict() | {
+            "activities": rho.over_blocks(),
+            "conventions": [_summary(other) for other in every],
+            "written": [str(path) for path in written],
+        }
+        typer.echo(json.dumps(content))
+        return
+    console = Console(highlight=False)
+    console.print(_heading(model, config), soft_wrap=True)
+    console.print(f"{made.convention.name} convention: {made.convention.says}", soft_wrap=True)
+    included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
+    console.print(f"costs: {table.name} ({table.node}); memory access {included}\n", soft_wrap=True)
+    console.print(energy_table.operators(made, per_block))
+    if every:
+        console.print()
+        console.print(energy_table.conventions(every))
+    for path in written:
+        console.print(f"wrote {path} ({path.stat().st_size} bytes)", soft_wrap=True)
+
+
+_FETCHED: dict[Memory, str] = {"off": "", "once": "once an image", "each": "for each operation on it"}
+
+
+def subject(
+    model: str | None,
+    data: str | None,
+    tally_file: Path | None,
+    given: Mapping[str, str],
+    changes: Mapping[str, str],
+) -> tuple[LapisConfig, Activities]:
+    """The network to price and how often its neurons fire, from whichever of the three ways the user chose."""
+    chosen = [name for name, there in (("--data", data), ("--activities", tally_file), ("--activity", given)) if there]
+    if len(chosen) != 1:
+        seen = " and ".join(chosen) if chosen else "no activities"
+        raise LapisError(f"{seen} given; use one of --activity all=0.3, --activities FILE.json or --data NAME")
+    fields = {name: _value(text) for name, text in changes.items()}
+    if data is not None:
+        if model is None:
+            raise LapisError("--data needs a MODEL to measure; give a trained or packed model")
+        config, tally = measured(model, data)
+        return config.replace(**fields), Activities.measured(config, tally)
+    if tally_file is not None:
+        tally, config_of_file = load_tally(tally_file)
+        if model is None and config_of_file is None:
+            raise LapisError(f"{tally_file} does not say which network it was measured on; give a preset as MODEL")
+        base = config_of_file if model is None else preset(model, **DEPLOYED)
+        assert base is not None
+        config = base.replace(**fields)
+        return config, Activities.measured(config, tally)
+    if model is None:
+        raise LapisError(f"no MODEL given; use a preset: {', '.join(sorted(PRESETS))}")
+    config = preset(model, **DEPLOYED).replace(**fields)
+    return config, Activities.uniform(config, _rates(given))
+
+
+def measured(model: str, data: str) -> tuple[LapisConfig, Tally]:
+    """The configuration of a trained or packed model and the tally of its spikes on `data`.
+
+    The one place where a model becomes a tally: everything after it is the same for measured and given activities.
+    """
+    raise LapisError(
+        f"{model!r} cannot be measured on {data!r} here; save a tally and give it with --activities FILE.json"
+    )
+
+
+def _rates(given: Mapping[str, str]) -> dict[Point, float]:
+    rates: dict[Any, float] = {}
+    for name, text in given.items():
+        try:
+            share = float(text)
+        except ValueError as error:
+            raise LapisError(f"--activity {name}={text} is not a number; give a share from 0 to 1") from error
+        rates.update(dict.fromkeys(POINTS, share) if name == "all" else {name: share})
+    return rates
+
+
+def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
+    pairs = {}
+    for word in words or []:
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            raise LapisError(f"{option} {word!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _value(text: str) -> Any:
+    """A configuration value from its text: an integer, true or false, or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _memory(word: str) -> Memory:
+    for known in MEMORY:
+        if word == known:
+            return known
+    raise LapisError(f"--memory {word} is unknown; use {', '.join(MEMORY)}")
+
+
+def _heading(model: str | None, config: LapisConfig) -> str:
+    weights = "W32" if config.weight_bits == FLOAT_WEIGHTS else f"W{config.weight_bits}"
+    return (
+        f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
+        f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
+    )
+
+
+def _summary(made: Any) -> dict[str, Any]:
+    kept = ("convention", "counted", "attention_mj", "energy_mj", "dense_attention_mj", "dense_energy_mj", "ratio")
+    fields = made.to_dict()
+    return {name: fields[name] for name in kept}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LapisError(f"{path} cannot be written: {error}") from error
+
+
+def _show_paper(as_json: bool) -> None:
+    """Print the comparison, and fail if a figure differs without a reason."""
+    shown, solutions = figures(), [solve_large(), solve_base()]
+    explained = all(figure.equal or figure.difference for figure in shown)
+    if as_json:
+        content = {
+            "figures": [figure.to_dict() for figure in shown],
+            "solutions": [_solution(made) for made in solutions],
+            "all_equal_or_explained": explained,
+        }
+        typer.echo(json.dumps(content))
+    else:
+        console = Console(highlight=False)
+        console.print(energy_table.paper(shown))
+        for figure in shown:
+            if figure.difference and not figure.equal:
+                console.print(f"{figure.printed} {figure.unit}: {figure.difference}.")
+        for made in solutions:
+            console.print(
+                f"\nActivities of {made.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):"
+            )
+            console.print(energy_table.solution(made))
+        console.print(
+            "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. Only the sums a, m and x can be "
+            "told; ours above split them evenly."
+        )
+    if not explained:
+        raise typer.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _solution(made: Solution) -> dict[str, Any]:
+    return {
+        "model": made.model,
+        "solved": [step.to_dict() for step in made.solved],
+        "activities_w32": dict(made.w32),
+        "activities_w6": dict(made.w6),
+    }
