@@ -22,6 +22,8 @@ from lapis.trace import POINTS, Point, Tally
 # A preset is priced as the paper deploys it unless --set says otherwise.
 DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": W6}
 
+_TABLE_WIDTH = 100
+
 
 def energy(
     model: Annotated[
@@ -74,7 +76,7 @@ def energy(
         }
         typer.echo(json.dumps(content))
         return
-    console = Console(highlight=False)
+    console = _console()
     console.print(_heading(model, config), soft_wrap=True)
     console.print(f"{made.convention.name} convention: {made.convention.says}", soft_wrap=True)
     included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
@@ -170,6 +172,11 @@ def _memory(word: str) -> Memory:
     raise LapisError(f"--memory {word} is unknown; use {', '.join(MEMORY)}")
 
 
+def _console() -> Console:
+    """A console wide enough for the tables: rich would otherwise cut digits off in a narrow terminal or a pipe."""
+    return Console(highlight=False, width=max(Console().width, _TABLE_WIDTH))
+
+
 def _heading(model: str | None, config: LapisConfig) -> str:
     weights = "W32" if config.weight_bits == FLOAT_WEIGHTS else f"W{config.weight_bits}"
     return (
@@ -203,7 +210,7 @@ def _show_paper(as_json: bool) -> None:
         }
         typer.echo(json.dumps(content))
     else:
-        console = Console(highlight=False)
+        console = _console()
         console.print(energy_table.paper(shown))
         for figure in shown:
             if figure.difference and not figure.equal:
@@ -214,8 +221,8 @@ def _show_paper(as_json: bool) -> None:
             )
             console.print(energy_table.solution(made))
         console.print(
-            "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. Only the sums a, m and x can be "
-            "told; ours above split them evenly."
+            "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. "
+            "Only the sums a, m and x can be told; ours above split them evenly."
         )
     if not explained:
         raise typer.Exit(EXIT_BROKEN_PROMISE)

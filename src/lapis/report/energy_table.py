@@ -81,10 +81,10 @@ def conventions(estimates: Iterable[Estimate]) -> Table:
 
 def paper(figures: Iterable[Figure]) -> Table:
     """The paper's figures beside ours."""
-    table = _table("figure", "paper", "ours", "unrounded", "", left=(0, 4))
+    table = _table("figure", "paper mJ", "ours mJ", "unrounded", "", left=(0, 4))
     for figure in figures:
         verdict = "equal" if figure.equal else "differs, see below" if figure.difference else "differs"
-        unit = "x" if figure.unit == "x" else f" {figure.unit}"
+        unit = "x" if figure.unit == "x" else ""
         table.add_row(figure.name, figure.printed + unit, figure.ours_printed + unit, f"{figure.ours:.5f}", verdict)
     return table
 
