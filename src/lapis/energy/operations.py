@@ -70,12 +70,12 @@ def _ends(config: LapisConfig, chosen: Convention, end: Literal["patch", "head"]
     if chosen.patch_and_head:
         macs = counts.patch_embedding(config) if end == "patch" else counts.head(config)
         yield _fixed("patch embedding" if end == "patch" else "head", end, None, "mac", macs)
-    if chosen.everything_else:
-        values = config.tokens * config.width
-        if end == "head":
-            yield from _norm(config, None, 1)
-        elif not config.relative_position:
-            yield _fixed("position", "stream", None, "accumulate", values)
+    if chosen.everything_else and end == "patch" and not config.relative_position:
+        yield _fixed("position", "stream", None, "accumulate", config.tokens * config.width)
+    if chosen.everything_else and end == "head":
+        if config.mean_pooling:
+            yield _fixed("pool", "stream", None, "accumulate", config.grid**2 * config.width)
+        yield from _norm(config.width, None, 1)
 
 
 def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Iterator[Operation]:
@@ -178,15 +178,14 @@ def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operat
 
 def _stream(config: LapisConfig, block: int) -> Iterator[Operation]:
     """Two normalisations and two residual additions a block."""
-    yield from _norm(config, block, 2)
+    yield from _norm(config.width, block, 2 * config.tokens)
     yield _fixed("residual", "stream", block, "accumulate", 2 * config.tokens * config.width)
 
 
-def _norm(config: LapisConfig, block: int | None, times: int) -> Iterator[Operation]:
-    values = times * config.tokens * config.width
-    yield _fixed("norm", "stream", block, "accumulate", _NORM_ACCUMULATES * values)
-    yield _fixed("norm", "stream", block, "mac", _NORM_MACS * values)
-    yield _fixed("norm", "stream", block, "scale", times * config.tokens)
+def _norm(width: int, block: int | None, tokens: int) -> Iterator[Operation]:
+    yield _fixed("norm", "stream", block, "accumulate", _NORM_ACCUMULATES * tokens * width)
+    yield _fixed("norm", "stream", block, "mac", _NORM_MACS * tokens * width)
+    yield _fixed("norm", "stream", block, "scale", tokens)
 
 
 def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
