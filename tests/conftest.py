@@ -7,6 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test judges wall time, on however slow a machine.
+settings.register_profile("lapis", deadline=None)
+settings.load_profile("lapis")
 
 # Operators vanish with the library object that declared them.
 _KEPT_ALIVE: list[Any] = []

@@ -220,6 +220,12 @@ def test_spikingjelly_counts_the_same_synaptic_operations() -> None:
     with torch.no_grad(), counter_module.DispatchCounterMode([counter]):
         layer(spikes)
     assert counter.get_total() == ours
+    # The value path of one head, W S at every step: a spike of token j reaches every token i.
+    value_spikes = torch.from_numpy(encode(trace[0, "v"], SMALL.window)).float().flatten(0, 1)
+    counter = counter_module.SynOpCounter()
+    with torch.no_grad(), counter_module.DispatchCounterMode([counter]):
+        torch.bmm(torch.full((len(value_spikes), SMALL.tokens, SMALL.tokens), 0.3), value_spikes)
+    assert counter.get_total() == deliveries(SMALL, _tally(trace))[0, "value"]
     # Integer codes are not spikes to it: the same layer fed with codes has none.
     counter = counter_module.SynOpCounter()
     with torch.no_grad(), counter_module.DispatchCounterMode([counter]):
