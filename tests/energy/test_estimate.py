@@ -147,6 +147,27 @@ def test_full_adds_exactly_what_it_names() -> None:
     assert f"{membranes:.2f}" == "0.78"
 
 
+def test_the_residual_stream_is_counted_value_by_value() -> None:
+    """LayerNorm: 2 additions and 2 MACs a value and a scaling a token, twice a block and once on the pooled token."""
+    tokens, width, depth = DEPLOYED.tokens, DEPLOYED.width, DEPLOYED.depth
+    normed = 2 * depth * tokens + 1
+    stream = {
+        (row.operator, row.kind): row.count
+        for row in estimate(DEPLOYED, _all(0.5), "full").rows
+        if row.part == "stream"
+    }
+    assert stream == {
+        ("norm", "accumulate"): 2 * normed * width,
+        ("norm", "mac"): 2 * normed * width,
+        ("norm", "scale"): normed,
+        ("residual", "accumulate"): 2 * depth * tokens * width,
+        ("pool", "accumulate"): (tokens - 1) * width,
+    }
+    vit = estimate(DEPLOYED.replace(style="vit"), _all(0.5), "full")
+    position = [row for row in vit.rows if row.operator == "position"]
+    assert [(row.part, row.count) for row in position] == [("stream", tokens * width)]
+
+
 def test_strict_charges_values_as_macs_and_differences_twice() -> None:
     paper = {row.operator: row for row in estimate(DEPLOYED, _all(0.5)).rows}
     strict = {row.operator: row for row in estimate(DEPLOYED, _all(0.5), "strict").rows}
