@@ -7,6 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
+
+# No test judges wall time, on however slow a machine.
+settings.register_profile("lapis", deadline=None)
+settings.load_profile("lapis")
 
 # Where the real data and weights lie beside a checkout; LAPIS_SHARED names another place.
 SHARED = Path(os.environ.get("LAPIS_SHARED", Path(__file__).resolve().parents[2] / "shared" / "data"))
