@@ -202,7 +202,7 @@ def test_dense_counts_equal_torchs_flop_counter_on_timm(timm: ModuleType, model:
 
 def _layer() -> tuple[Trace, int]:
     """A trace, and the accumulates that we count for fc1 of its first block over all images."""
-    trace = _trace(SMALL, images=2, seed=5)
+    trace = _trace(SMALL, images=2, seed=9)
     return trace, deliveries(SMALL, _tally(trace))[0, "fc1"]
 
 
