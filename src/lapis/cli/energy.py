@@ -84,7 +84,7 @@ def command(
     if as_json:
         content = made.to_dict() | {
             "activities": rho.over_blocks(),
-            "conventions": [_summary(other) for other in every],
+            "conventions": [other.summary() for other in every],
             "written": [str(path) for path in written],
         }
         click.echo(json.dumps(content))
@@ -196,12 +196,6 @@ def _heading(model: str | None, config: LapisConfig) -> str:
         f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
         f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
     )
-
-
-def _summary(made: Any) -> dict[str, Any]:
-    kept = ("convention", "counted", "attention_mj", "energy_mj", "dense_attention_mj", "dense_energy_mj", "ratio")
-    fields = made.to_dict()
-    return {name: fields[name] for name in kept}
 
 
 def _write(path: Path, text: str) -> None:

@@ -101,16 +101,11 @@ class Estimate:
     def attention_ratio(self) -> float:
         return _ratio(self.dense_attention_mj, self.attention_mj)
 
-    def to_dict(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """The sums and ratios alone, with the convention that they mean nothing without."""
         return {
             "convention": self.convention.name,
             "counted": self.convention.says,
-            "memory": self.memory,
-            "costs": self.costs.to_dict(),
-            "config": self.config.to_dict(),
-            "operators": [row.to_dict() for row in self.rows],
-            "blocks": [row.to_dict() for row in self.block_rows],
-            "dense_operators": [row.to_dict() for row in self.dense_rows],
             "attention_mj": self.attention_mj,
             "energy_mj": self.energy_mj,
             "dense_attention_mj": self.dense_attention_mj,
@@ -118,6 +113,17 @@ class Estimate:
             # JSON has no infinity: a network that spends nothing has no ratio.
             "attention_ratio": self.attention_ratio if self.attention_mj else None,
             "ratio": self.ratio if self.energy_mj else None,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary, and everything it was computed from."""
+        return self.summary() | {
+            "memory": self.memory,
+            "costs": self.costs.to_dict(),
+            "config": self.config.to_dict(),
+            "operators": [row.to_dict() for row in self.rows],
+            "blocks": [row.to_dict() for row in self.block_rows],
+            "dense_operators": [row.to_dict() for row in self.dense_rows],
         }
 
     def to_csv(self, per_block: bool = False) -> str:
