@@ -184,6 +184,7 @@ class Page {
     byId("input").src = data.image;
     byId("under").src = data.image;
     byId("answer").textContent = data.classes[order[0]];
+    byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
     byId("classes").replaceChildren(
       ...order.slice(0, 5).map((n, rank) =>
         element(
@@ -205,7 +206,7 @@ class Page {
       ["energy", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       ["against dense", paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–", `dense ${Charts.number(paper.dense_energy_mj)} mJ`],
       ["window", `T = ${T} steps`],
-      ["network", `${data.config.depth} blocks, ${H} heads, ${N} tokens`],
+      ["network", `${data.config.depth} × ${H} heads`, `${data.config.depth} blocks of ${H} heads, ${N} tokens`],
     ]);
     byId("note").textContent = data.note;
     byId("note").hidden = !data.note;
@@ -276,7 +277,7 @@ class Page {
     });
     const scaled = run.data.config.row_scale === "pow2" ? `shifted by 2${Charts.power(-row.k)}` : "divided by the row's sum";
     byId("membrane-says").textContent =
-      `A unit membrane loses a share each step, β = e^(−1/τ) = ${Math.exp(-1 / run.tau(block, head)).toFixed(4)}. After D = ${row.D[key]} steps ` +
+      `A unit membrane loses a share each step, β = exp(−1/τ) = ${Math.exp(-1 / run.tau(block, head)).toFixed(4)}. After D = ${row.D[key]} steps ` +
       `${Charts.number(row.A[key])} is left: the affinity. ${scaled[0].toUpperCase()}${scaled.slice(1)} it is the weight W = ${Charts.number(row.W[key])}. Ticks on the axis: all ${run.N} keys.`;
     this.drawReadout(row);
   }
@@ -400,7 +401,7 @@ class Page {
       label: `First-spike times of ${this.name(query)} and ${this.name(key)} in ${run.C} channels; their differences sum to ${row.D[key] - delay}.`,
     });
     byId("distance-sum").textContent =
-      `D = Σ |t_query − t_key| = ${row.D[key] - delay}` +
+      `D = Σ |t(query) − t(key)| = ${row.D[key] - delay}` +
       (delay ? `, and ${delay} steps of delay for the place: ${row.D[key]}` : "") +
       `. ${equal} of ${run.C} channels fire at the same time or are both silent, and add nothing.`;
   }
@@ -469,7 +470,8 @@ class Page {
       `Block ${block}, ${POINT_NAMES[point]}, ${whose}: ${fired.toLocaleString("en")} of ${codes.length.toLocaleString("en")} neurons fire (${percent(fired / codes.length)}), ` +
       `${(codes.length - fired).toLocaleString("en")} stay silent` +
       (step < run.T ? `; ${soFar.toLocaleString("en")} have fired before step ${step}.` : ".");
-    if (byId("raster-sort").checked) codes.sort((a, b) => Math.abs(b) - Math.abs(a) || b - a);
+    const sorted = byId("raster-sort").checked;
+    if (sorted) codes.sort((a, b) => Math.abs(b) - Math.abs(a) || b - a);
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     Charts.histogram(byId("histogram"), { counts, step, label: `Spikes a step: ${counts.join(", ")}.` });
@@ -478,6 +480,7 @@ class Page {
       codes,
       T: run.T,
       step,
+      sorted,
       height: Math.min(420, Math.max(220, codes.length * 1.6)) + 22,
       colours: { on: colour("--key"), off: colour("--query"), rule: colour("--rule"), ink: colour("--muted") },
     });

@@ -106,8 +106,8 @@ Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
 
 /** u_r = beta**r from 1 down to every key's distance; the chosen key's affinity is marked. */
 Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
-  const { svg, width, height } = Charts.canvas(host, 220, label);
-  const floor = height - 34;
+  const { svg, width, height } = Charts.canvas(host, 236, label);
+  const floor = height - 46;
   const far = Math.max(...D, 1) * 1.04;
   const halvings = far / tau / Math.LN2;
   const value = (r) => Math.exp(-r / tau);
@@ -123,9 +123,9 @@ Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
     Charts.make("text", { x: LEFT - 6, y: y(r) + 4, class: "tick end" }, svg, name);
   }
   for (const r of Charts.ticks(0, far, width < 420 ? 4 : 7)) {
-    Charts.make("text", { x: x(r), y: height - 14, class: "tick middle" }, svg, String(r));
+    Charts.make("text", { x: x(r), y: height - 24, class: "tick middle" }, svg, String(r));
   }
-  Charts.make("text", { x: width - RIGHT, y: height - 1, class: "tick end" }, svg, "leak steps r");
+  Charts.make("text", { x: width - RIGHT, y: height - 6, class: "tick end" }, svg, "leak steps r");
   const curve = (to) => {
     const points = Array.from({ length: 161 }, (_, n) => (n / 160) * to);
     return points.map((r, n) => `${n ? "L" : "M"}${x(r).toFixed(2)} ${y(r).toFixed(2)}`).join("");
@@ -136,17 +136,20 @@ Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
   if (log && k !== null && -k < halvings && k <= 0) {
     const at = y(-k * tau * Math.LN2);
     Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: at, y2: at, class: "shift" }, svg);
-    Charts.make("text", { x: width - RIGHT, y: at - 5, class: "tick end shift-name" }, svg, `row shift 2${Charts.power(k)}`);
+    Charts.make("text", { x: width - RIGHT, y: at - 5, class: "tick end shift-name halo" }, svg, `row shift 2${Charts.power(k)}`);
   }
   Charts.make("line", { x1: x(chosen), x2: x(chosen), y1: y(chosen), y2: floor + 7, class: "drop" }, svg);
   Charts.make("line", { x1: LEFT, x2: x(chosen), y1: y(chosen), y2: y(chosen), class: "drop" }, svg);
   Charts.make("circle", { cx: x(chosen), cy: y(chosen), r: 5, class: "key-dot solid" }, svg);
-  const right = x(chosen) > width * 0.62;
+  // Left of the point the curve lies above it, so the label goes below, or above where the axis is too near.
+  const below = log && y(chosen) + 24 < floor;
+  const near = x(chosen) < LEFT + 170;
+  const spot = { x: x(chosen) + (near ? 12 : -12), y: y(chosen) + (below && !near ? 19 : -10) };
   Charts.make(
     "text",
-    { x: x(chosen) + (right ? -10 : 10), y: Math.max(20, y(chosen) - 9), class: `tick strong ${right ? "end" : ""}` },
+    { ...spot, class: `tick strong halo ${near ? "" : "end"}` },
     svg,
-    `D = ${chosen}   A = ${Charts.number(value(chosen))}`,
+    `D = ${chosen},  A = ${Charts.number(value(chosen))}`,
   );
 };
 
@@ -181,8 +184,8 @@ Charts.histogram = function (host, { counts, step, label }) {
   });
 };
 
-/** One mark a spike: steps to the right, neurons downward. rows: [{code}] in drawing order. */
-Charts.raster = function (canvas, { codes, T, step, height, colours }) {
+/** One mark a spike: steps to the right, neurons downward, in the order of `codes`. */
+Charts.raster = function (canvas, { codes, T, step, height, sorted, colours }) {
   const width = Math.max(240, canvas.parentElement.clientWidth);
   const ratio = window.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
@@ -200,17 +203,20 @@ Charts.raster = function (canvas, { codes, T, step, height, colours }) {
     pen.lineTo(LEFT + n * each, floor);
     pen.stroke();
   }
-  const thick = Math.max(1 / ratio, tall * 0.86);
+  const thick = Math.max(1 / ratio, tall < 3 ? tall + 0.1 : tall * 0.86);
   codes.forEach((code, row) => {
     const n = T - Math.abs(code);
     if (code === 0 || n >= step) return;
     pen.fillStyle = code > 0 ? colours.on : colours.off;
     pen.fillRect(LEFT + n * each + 1, row * tall, each - 2, thick);
   });
+  const silent = codes.filter((code) => code === 0).length;
   pen.fillStyle = colours.ink;
   pen.font = "12px system-ui, sans-serif";
   pen.textAlign = "center";
   for (let n = 0; n < T; n += T > 24 || each < 18 ? 2 : 1) pen.fillText(String(n), LEFT + (n + 0.5) * each, height - 6);
+  // In order of time the silent neurons come last and leave the rest of the picture empty.
+  if (sorted && silent * tall > 24) pen.fillText(`${silent.toLocaleString("en")} silent`, (LEFT + width - RIGHT) / 2, floor - (silent * tall) / 2 + 4);
   pen.textAlign = "right";
   pen.fillText("0", LEFT - 6, 12);
   pen.fillText(String(codes.length - 1), LEFT - 6, floor);
@@ -219,18 +225,19 @@ Charts.raster = function (canvas, { codes, T, step, height, colours }) {
 /** Two dots an operator on a logarithmic axis: dense and ours, joined. */
 Charts.energy = function (host, { rows, label }) {
   const line = 30;
-  const { svg, width, height } = Charts.canvas(host, rows.length * line + 34, label);
-  const left = width < 480 ? 104 : 130;
-  const right = width < 480 ? 52 : 74;
+  const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);
+  const left = width < 480 ? 116 : 130;
+  const right = width < 480 ? 62 : 74;
   const seen = rows.flatMap((row) => [row.ours, row.dense]).filter((v) => v > 0);
   const low = Math.floor(Math.log10(Math.min(...seen)));
   const high = Math.ceil(Math.log10(Math.max(...seen)));
   const x = (v) => left + ((Math.log10(v) - low) / (high - low || 1)) * (width - left - right);
   for (let p = low; p <= high; p++) {
-    Charts.make("line", { x1: x(10 ** p), x2: x(10 ** p), y1: 4, y2: height - 30, class: "rule" }, svg);
-    Charts.make("text", { x: x(10 ** p), y: height - 14, class: "tick middle" }, svg, p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p));
+    Charts.make("line", { x1: x(10 ** p), x2: x(10 ** p), y1: 4, y2: height - 42, class: "rule" }, svg);
+    if (width < 480 && (high - p) % 2) continue;
+    Charts.make("text", { x: x(10 ** p), y: height - 26, class: "tick middle" }, svg, p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p));
   }
-  Charts.make("text", { x: left - 10, y: height - 14, class: "tick end" }, svg, "mJ, log");
+  Charts.make("text", { x: width - right, y: height - 6, class: "tick end" }, svg, "mJ an image, logarithmic");
   rows.forEach((row, n) => {
     const y = n * line + line / 2 + 4;
     Charts.make("text", { x: left - 10, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, row.name);

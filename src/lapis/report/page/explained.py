@@ -48,6 +48,7 @@ class Explained:
     model: str = ""
     executor: str = ""
     picture: str = ""
+    label: str = ""
     note: str = ""
 
     def __post_init__(self) -> None:

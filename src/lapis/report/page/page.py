@@ -66,6 +66,7 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "model": explained.model,
         "executor": explained.executor,
         "picture": explained.picture,
+        "label": explained.label,
         "note": explained.note,
         "config": config.to_dict(),
         "tokens": config.tokens,
