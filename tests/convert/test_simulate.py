@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.convert import arithmetic, leak
 from lapis.convert.from_model import from_model
 from lapis.convert.network import l1_distance
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import SmallModel
 
 
-modes = st.sampled_from(["unsigned", "offset", "signed"])
+modes = st.sampled_from(get_args(Mode))
 
 
 @st.composite
