@@ -29,7 +29,7 @@ def explain_model(
         class_names=class_names,
         logits=logits[0].double().cpu().numpy(),
         trace=trace,
-        tau=np.stack([_numpy(block.attn.relation.tau) for block in network.blocks]),
+        tau=np.stack([_numpy(block.attn.relation.tau) for block in _blocks(network)]),
         delays=_delays(network),
         readout=_readout(network),
         executor="PyTorch, the quantized network in FP32",
@@ -37,13 +37,17 @@ def explain_model(
     )
 
 
+def _blocks(model: LapisViT) -> list[Any]:
+    return list(model.blocks)
+
+
 def _delays(model: LapisViT) -> np.ndarray | None:
     """round(tau_h (b_max - b)) (L, E, H)."""
     if not model.config.relative_position:
         return None
     tables = []
-    for block in model.blocks:
-        relation: Any = block.attn.relation
+    for block in _blocks(model):
+        relation = block.attn.relation
         steps = relation.tau * (relation.position.table.amax(dim=0) - relation.position.table)
         tables.append(torch.floor(steps + 0.5).detach().cpu().numpy().astype(np.int64))
     return np.stack(tables)
@@ -53,7 +57,7 @@ def _readout(model: LapisViT) -> ReadoutScale | None:
     if model.config.readout != "spikes":
         return None
     scales, shifts = [], []
-    for block in model.blocks:
+    for block in _blocks(model):
         v, readout = block.attn.v, block.attn.readout
         step = float(readout.step.detach())
         scales.append(float(v.step.detach()) / step)
