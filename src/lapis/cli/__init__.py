@@ -15,6 +15,10 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "train": "Run a training recipe.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
+    "convert": "Run a trained network as spikes and count them.",
+    "verify": "Prove that the trained, the integer and the spiking network agree.",
+    "pack": "Write a trained network as one small file.",
+    "unpack": "Show what a packed file holds.",
     "info": "Versions, the machine, and which kernels are in use.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "demo": "See Lapis at work on real images.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis.errors import LapisError
-from lapis.nn.checkpoint import write_atomically
+from lapis.files import write_atomically
 
 STEPS_FILE = "steps.csv"
 EVALUATIONS_FILE = "evaluations.jsonl"

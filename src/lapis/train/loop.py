@@ -18,8 +18,9 @@ from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
 from lapis.data.transforms import normalise_by_name
 from lapis.errors import LapisError
+from lapis.files import write_atomically
 from lapis.nn.calibrate import is_calibrated
-from lapis.nn.checkpoint import save_network, write_atomically
+from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
 from lapis.train.checkpoint import STATE_FILE, load_state, save_state, sweep
 from lapis.train.curves import plot_curves
