@@ -16,6 +16,10 @@ VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
+    "convert": "Turn a trained network into its integer form.",
+    "verify": "Compare the executors of a network, code by code.",
+    "pack": "Write a network into one small file.",
+    "unpack": "Show what a packed file holds.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "demo": "See Lapis at work on real images.",
 }
