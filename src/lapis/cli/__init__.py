@@ -15,6 +15,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
+    "explain": "One HTML page that shows how a network saw an image.",
     "demo": "See Lapis at work on real images.",
 }
 

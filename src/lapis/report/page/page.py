@@ -87,9 +87,7 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "readout": None
         if explained.readout is None
         else {"scale": explained.readout.scale.tolist(), "shift": explained.readout.shift.tolist()},
-        "fired": {
-            point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()
-        },
+        "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
         "energy": [_energy(estimate) for estimate in estimates],
     }
