@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.nn.position import RelativePosition
 from lapis.ops.affinity.eager import log_affinity
-from lapis.ops.hamming_distance.custom import hamming_distance
 from lapis.ops.attention import custom as attention
+from lapis.ops.hamming_distance.custom import hamming_distance
 from lapis.ops.l1_distance import custom, eager
 from lapis.ops.row_scale.eager import exact_rows, pow2_rows
 from lapis.ops.squared_distance.eager import squared_distance
-
 
 ROW_SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
