@@ -1,0 +1,99 @@
+/* What one instruction set must provide, and the records that the entry points hand to it.
+ *
+ * A kernel works on one (b, h) and a range of rows with scratch of its own, so that threads share nothing. */
+#ifndef LAPIS_KERNELS_H
+#define LAPIS_KERNELS_H
+
+#include <stddef.h>
+
+#include "lapis.h"
+
+typedef struct {
+    lapis_pairs p;
+    const void *q, *k;
+    void *out;
+    int32_t out_type;
+} distance_call;
+
+typedef struct {
+    lapis_pairs p;
+    const void *q, *k;
+    const float *grad;
+    float *grad_q, *grad_k;
+} gradient_call;
+
+typedef struct {
+    lapis_pairs p;
+    const void *q, *k;
+    const float *v;
+    int64_t v_stride[3];
+    const float *table;
+    const double *gain;
+    int64_t size;
+    const int32_t *delay;
+    int32_t row_scale;
+    float *y;
+    int64_t y_stride[3];
+} attention_call;
+
+typedef struct {
+    lapis_pairs p;
+    const uint8_t *q, *k, *v;
+    int64_t v_stride[3];
+    const uint16_t *table, *row_exponent;
+    int64_t exponents, size;
+    const int32_t *delay;
+    int32_t *acc;
+    int64_t acc_stride[3];
+    uint32_t *zint;
+} integer_attention_call;
+
+typedef struct {
+    float step, offset, low, high;
+    int has_offset;
+} lsq_scale;
+
+typedef struct {
+    double step, offset;
+} lsq_sums;
+
+/* `side` of the gradient kernel. */
+enum { SIDE_Q = 0, SIDE_K = 1 };
+
+typedef struct {
+    const char *name;
+    int (*supported)(void);
+    size_t (*distance_scratch)(const lapis_pairs *);
+    int (*distance)(const distance_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
+    size_t (*gradient_scratch)(const lapis_pairs *);
+    int (*gradient)(const gradient_call *, int side, int64_t b, int64_t h, int64_t from, int64_t to,
+                    unsigned char *scratch);
+    size_t (*attention_scratch)(const lapis_pairs *);
+    int (*attention)(const attention_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
+    size_t (*integer_attention_scratch)(const lapis_pairs *);
+    int (*integer_attention)(const integer_attention_call *, int64_t b, int64_t h, int64_t from, int64_t to,
+                             unsigned char *scratch);
+    void (*lsq)(const float *x, int64_t n, lsq_scale s, float *value, float *codes);
+    lsq_sums (*lsq_value_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
+    lsq_sums (*lsq_codes_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
+} lapis_isa;
+
+extern const lapis_isa lapis_scalar, lapis_avx2, lapis_avx512bw, lapis_avx512vnni;
+
+/* The smallest double above the real sqrt(1/2); no double lies between the two, so `m >= SQRT_HALF` is exact. */
+#define SQRT_HALF 0x1.6a09e667f3bcdp-1
+
+static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+static inline int64_t at(const int64_t stride[3], int64_t b, int64_t h, int64_t n) {
+    return b * stride[0] + h * stride[1] + n * stride[2];
+}
+
+/* Carve `bytes` from a scratch buffer, keeping every piece on its own cache line. */
+static inline void *carve(unsigned char **scratch, int64_t bytes) {
+    void *piece = *scratch;
+    *scratch += round_up(bytes, 64);
+    return piece;
+}
+
+#endif

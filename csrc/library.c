@@ -1,0 +1,276 @@
+/* Entry points: check the arguments, cut the work into tasks, hand them to the selected instruction set. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "kernels.h"
+#include "parallel.h"
+
+/* The one table that drives dispatch, tests and benchmarks; best first. */
+static const lapis_isa *const ISAS[] = {
+#if LAPIS_X86
+    &lapis_avx512vnni, &lapis_avx512bw, &lapis_avx2,
+#endif
+    &lapis_scalar,
+};
+enum { ISA_COUNT = sizeof ISAS / sizeof ISAS[0] };
+
+static atomic_int selected = -1;
+
+int32_t lapis_abi(void) { return LAPIS_ABI; }
+
+const char *lapis_isa_name(int32_t index) { return index >= 0 && index < ISA_COUNT ? ISAS[index]->name : NULL; }
+
+int32_t lapis_isa_supported(int32_t index) { return index >= 0 && index < ISA_COUNT && ISAS[index]->supported(); }
+
+int32_t lapis_isa_current(void) {
+    int index = atomic_load(&selected);
+    if (index >= 0) return index;
+    for (index = 0; !ISAS[index]->supported(); index++) {
+    }
+    int none = -1;
+    return atomic_compare_exchange_strong(&selected, &none, index) ? index : none;
+}
+
+int32_t lapis_isa_select(int32_t index) {
+    if (!lapis_isa_supported(index)) return LAPIS_BAD_ARGUMENT;
+    atomic_store(&selected, index);
+    return LAPIS_OK;
+}
+
+static const lapis_isa *isa(void) { return ISAS[lapis_isa_current()]; }
+
+/* Below this many byte operations a second thread costs more than it brings. */
+static const double WORTH_A_THREAD = 1 << 20;
+
+static int32_t worthwhile(double operations, int32_t threads) {
+    double most = operations / WORTH_A_THREAD;
+    return most < threads ? (most < 1 ? 1 : (int32_t)most) : threads;
+}
+
+/* Rows of one (b, h) are cut only when there are too few (b, h) to keep every thread busy: each part repacks the keys. */
+static int64_t parts_for(int64_t heads, int64_t rows, int32_t threads) {
+    if (threads <= 1 || heads >= 4 * (int64_t)threads) return 1;
+    int64_t parts = (4 * (int64_t)threads + heads - 1) / heads, most = (rows + 31) / 32;
+    return parts < most ? parts : most;
+}
+
+static int bad_pairs(const lapis_pairs *p) {
+    if (!p || p->batch < 0 || p->heads < 0 || p->rows < 0 || p->keys < 0 || p->channels < 1) return 1;
+    if (p->channels > 1 << 20 || p->rows > INT32_MAX || p->keys > 1 << 22) return 1;
+    return p->code_type < LAPIS_CODES_U8 || p->code_type > LAPIS_CODES_F32 || p->relation < LAPIS_L1 ||
+           p->relation > LAPIS_HAMMING;
+}
+
+static double pair_operations(const lapis_pairs *p) {
+    return (double)p->batch * p->heads * p->rows * p->keys * p->channels;
+}
+
+/* Which (b, h) and which rows a task number stands for. */
+typedef struct {
+    const lapis_isa *isa;
+    const void *call;
+    const lapis_pairs *p;
+    int64_t parts;
+} pair_job;
+
+typedef struct {
+    int64_t b, h, part;
+} place;
+
+static place place_of(const pair_job *j, int64_t task) {
+    int64_t bh = task / j->parts;
+    return (place){bh / j->p->heads, bh % j->p->heads, task % j->parts};
+}
+
+static int64_t cut(int64_t rows, int64_t part, int64_t parts) {
+    /* On multiples of 12, the row tile, so that cutting makes no ragged tiles. */
+    int64_t at_row = (rows * part / parts + 11) / 12 * 12;
+    return part == parts || at_row > rows ? rows : at_row;
+}
+
+static int run_distance(const void *job, int64_t task, unsigned char *scratch) {
+    const pair_job *j = job;
+    place w = place_of(j, task);
+    int64_t n = j->p->rows;
+    return j->isa->distance(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+}
+
+int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
+                       int32_t threads) {
+    if (bad_pairs(pairs) || out_type < LAPIS_OUT_I32 || out_type > LAPIS_OUT_F32) return LAPIS_BAD_ARGUMENT;
+    if (pair_operations(pairs) == 0) return LAPIS_OK;
+    if (!q || !k || !out) return LAPIS_BAD_ARGUMENT;
+    threads = worthwhile(pair_operations(pairs), threads);
+    distance_call call = {*pairs, q, k, out, out_type};
+    int64_t heads = pairs->batch * pairs->heads;
+    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_distance, &job, heads * job.parts, threads, job.isa->distance_scratch(pairs));
+}
+
+static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
+    const pair_job *j = job;
+    const gradient_call *call = j->call;
+    place w = place_of(j, task / 2);
+    int side = task % 2 ? SIDE_K : SIDE_Q;
+    if (!(side == SIDE_Q ? call->grad_q : call->grad_k)) return LAPIS_OK;
+    int64_t n = side == SIDE_Q ? j->p->rows : j->p->keys;
+    return j->isa->gradient(call, side, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+}
+
+int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
+                                float *grad_q, float *grad_k, int32_t threads) {
+    if (bad_pairs(pairs)) return LAPIS_BAD_ARGUMENT;
+    int64_t heads = pairs->batch * pairs->heads;
+    if (pairs->rows == 0 || pairs->keys == 0) {
+        for (int64_t i = 0; grad_q && i < heads * pairs->rows * pairs->channels; i++) grad_q[i] = 0;
+        for (int64_t i = 0; grad_k && i < heads * pairs->keys * pairs->channels; i++) grad_k[i] = 0;
+        return LAPIS_OK;
+    }
+    if (heads == 0) return LAPIS_OK;
+    if (!q || !k || !grad) return LAPIS_BAD_ARGUMENT;
+    threads = worthwhile(4 * pair_operations(pairs), threads);
+    gradient_call call = {*pairs, q, k, grad, grad_q, grad_k};
+    int64_t fewest = pairs->rows < pairs->keys ? pairs->rows : pairs->keys;
+    pair_job job = {isa(), &call, pairs, parts_for(2 * heads, fewest, threads)};
+    return parallel_for(run_gradient, &job, 2 * heads * job.parts, threads, job.isa->gradient_scratch(pairs));
+}
+
+static int run_attention(const void *job, int64_t task, unsigned char *scratch) {
+    const pair_job *j = job;
+    place w = place_of(j, task);
+    int64_t n = j->p->rows;
+    return j->isa->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+}
+
+int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v,
+                        const int64_t *v_stride, const float *table, const double *gain, int64_t size,
+                        const int32_t *delay, int32_t row_scale, float *y, const int64_t *y_stride, int32_t threads) {
+    if (bad_pairs(pairs) || pairs->keys < 1 || size < 1 || size > INT32_MAX) return LAPIS_BAD_ARGUMENT;
+    if (row_scale < LAPIS_EXACT || row_scale > LAPIS_POW2) return LAPIS_BAD_ARGUMENT;
+    if (pair_operations(pairs) == 0) return LAPIS_OK;
+    if (!q || !k || !v || !v_stride || !table || !y || !y_stride || (row_scale == LAPIS_POW2 && !gain))
+        return LAPIS_BAD_ARGUMENT;
+    threads = worthwhile(4 * pair_operations(pairs), threads);
+    attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .gain = gain, .size = size,
+                           .delay = delay, .row_scale = row_scale, .y = y};
+    for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.y_stride[i] = y_stride[i];
+    int64_t heads = pairs->batch * pairs->heads;
+    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_attention, &job, heads * job.parts, threads, job.isa->attention_scratch(pairs));
+}
+
+static int run_integer_attention(const void *job, int64_t task, unsigned char *scratch) {
+    const pair_job *j = job;
+    place w = place_of(j, task);
+    int64_t n = j->p->rows;
+    return j->isa->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
+                                     scratch);
+}
+
+int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k, const uint8_t *v,
+                                const int64_t *v_stride, int32_t v_max, const uint16_t *table,
+                                const uint16_t *row_exponent, int64_t exponents, int64_t size, const int32_t *delay,
+                                int32_t *acc, const int64_t *acc_stride, uint32_t *zint, int32_t threads) {
+    if (bad_pairs(pairs) || pairs->code_type != LAPIS_CODES_U8 || pairs->keys < 1) return LAPIS_BAD_ARGUMENT;
+    if (size < 1 || size > INT32_MAX || exponents < 1 || v_max < 0 || v_max > 255) return LAPIS_BAD_ARGUMENT;
+    if (pairs->keys * INT64_C(32767) * (v_max ? v_max : 1) > INT32_MAX) return LAPIS_WOULD_OVERFLOW;
+    if (pair_operations(pairs) == 0) return LAPIS_OK;
+    if (!q || !k || !v || !v_stride || !table || !row_exponent || !acc || !acc_stride || !zint)
+        return LAPIS_BAD_ARGUMENT;
+    threads = worthwhile(3 * pair_operations(pairs), threads);
+    integer_attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .row_exponent = row_exponent,
+                                   .exponents = exponents, .size = size, .delay = delay, .acc = acc, .zint = zint};
+    for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.acc_stride[i] = acc_stride[i];
+    int64_t heads = pairs->batch * pairs->heads;
+    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_integer_attention, &job, heads * job.parts, threads,
+                        job.isa->integer_attention_scratch(pairs));
+}
+
+/* A chunk of a row: sums are kept per chunk and added in order, whoever computed them. */
+enum { LSQ_CHUNK = 16384 };
+
+typedef lsq_sums (*lsq_backward)(const float *, const float *, int64_t, lsq_scale, float *);
+
+typedef struct {
+    const lapis_isa *isa;
+    const float *x, *grad, *step, *offset;
+    int64_t columns, chunks, group;
+    int64_t rows;
+    int32_t per_row;
+    float low, high;
+    float *value, *codes, *grad_x;
+    lsq_backward backward;
+    lsq_sums *sums;
+} lsq_job;
+
+static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
+    (void)scratch;
+    const lsq_job *j = job;
+    int64_t last = (task + 1) * j->group, total = j->rows * j->chunks;
+    for (int64_t i = task * j->group; i < last && i < total; i++) {
+        int64_t row = i / j->chunks, from = i % j->chunks * LSQ_CHUNK, start = row * j->columns + from;
+        int64_t n = j->columns - from < LSQ_CHUNK ? j->columns - from : LSQ_CHUNK;
+        lsq_scale s = {j->step[j->per_row ? row : 0], j->offset ? *j->offset : 0, j->low, j->high, j->offset != NULL};
+        if (j->backward)
+            j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
+        else
+            j->isa->lsq(j->x + start, n, s, j->value ? j->value + start : NULL, j->codes ? j->codes + start : NULL);
+    }
+    return LAPIS_OK;
+}
+
+static int lsq_run(lsq_job *j, int32_t threads) {
+    j->chunks = (j->columns + LSQ_CHUNK - 1) / LSQ_CHUNK;
+    /* Short rows travel together, so that a task is worth its atomic. */
+    j->group = LSQ_CHUNK / (j->columns < LSQ_CHUNK ? j->columns : LSQ_CHUNK);
+    int64_t tasks = (j->rows * j->chunks + j->group - 1) / j->group;
+    return parallel_for(run_lsq, j, tasks, worthwhile(8.0 * (double)j->rows * (double)j->columns, threads), 0);
+}
+
+int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
+                  const float *offset, float low, float high, float *value, float *codes, int32_t threads) {
+    if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
+    if (rows == 0 || columns == 0) return LAPIS_OK;
+    if (!x) return LAPIS_BAD_ARGUMENT;
+    lsq_job j = {.isa = isa(), .x = x, .step = step, .offset = offset, .columns = columns, .rows = rows,
+                 .per_row = per_row, .low = low, .high = high, .value = value, .codes = codes};
+    return lsq_run(&j, threads);
+}
+
+static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *grad, int64_t rows, int64_t columns,
+                            const float *step, int32_t per_row, const float *offset, float low, float high,
+                            float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
+    if (rows < 0 || columns < 0 || !step || !grad_step) return LAPIS_BAD_ARGUMENT;
+    for (int64_t i = 0; i < (per_row ? rows : 1); i++) grad_step[i] = 0;
+    if (grad_offset) *grad_offset = 0;
+    if (rows == 0 || columns == 0) return LAPIS_OK;
+    if (!x || !grad) return LAPIS_BAD_ARGUMENT;
+    lsq_job j = {.isa = isa(), .x = x, .grad = grad, .step = step, .offset = offset, .columns = columns, .rows = rows,
+                 .per_row = per_row, .low = low, .high = high, .grad_x = grad_x, .backward = backward};
+    int64_t chunks = rows * ((columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
+    j.sums = malloc((size_t)chunks * sizeof *j.sums);
+    if (!j.sums) return LAPIS_OUT_OF_MEMORY;
+    int status = lsq_run(&j, threads);
+    for (int64_t i = 0; !status && i < chunks; i++) {
+        grad_step[per_row ? i / j.chunks : 0] += j.sums[i].step;
+        if (grad_offset) *grad_offset += j.sums[i].offset;
+    }
+    free(j.sums);
+    return status;
+}
+
+int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
+                                 int32_t per_row, const float *offset, float low, float high, float *grad_x,
+                                 double *grad_step, double *grad_offset, int32_t threads) {
+    return lsq_gradient(isa()->lsq_value_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
+                        grad_step, grad_offset, threads);
+}
+
+int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
+                                 int32_t per_row, const float *offset, float low, float high, float *grad_x,
+                                 double *grad_step, double *grad_offset, int32_t threads) {
+    return lsq_gradient(isa()->lsq_codes_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
+                        grad_step, grad_offset, threads);
+}

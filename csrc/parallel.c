@@ -1,0 +1,74 @@
+/* Threads live only as long as a call: nothing is left to break in a forked child, nothing spins beside torch's own
+ * threads, and callers on several Python threads do not queue for one pool. Starting one costs some 20 microseconds,
+ * which the entry points weigh before they ask for it. */
+#include "parallel.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "lapis.h"
+
+enum { MAX_THREADS = 256 };
+
+/* A buffer above this is given back to the system at once. */
+static const size_t KEEP_AT_MOST = (size_t)32 << 20;
+
+/* One buffer is kept, because fresh pages cost more than small calls do. Header: its size, on a cache line. */
+static _Atomic(unsigned char *) kept;
+
+static unsigned char *take(size_t bytes) {
+    unsigned char *buffer = atomic_exchange(&kept, NULL);
+    if (buffer && *(size_t *)buffer >= bytes) return buffer;
+    free(buffer);
+    void *fresh = NULL;
+    if (posix_memalign(&fresh, 64, bytes + 64)) return NULL;
+    *(size_t *)fresh = bytes;
+    return fresh;
+}
+
+static void give_back(unsigned char *buffer) {
+    if (*(size_t *)buffer <= KEEP_AT_MOST) buffer = atomic_exchange(&kept, buffer);
+    free(buffer);
+}
+
+typedef struct {
+    parallel_task run;
+    const void *call;
+    int64_t tasks;
+    size_t scratch;
+    unsigned char *memory;
+    atomic_int_fast64_t next;
+    atomic_int status, workers;
+} job;
+
+static void *work(void *argument) {
+    job *j = argument;
+    unsigned char *scratch = j->memory + j->scratch * (size_t)atomic_fetch_add(&j->workers, 1);
+    for (;;) {
+        int64_t task = atomic_fetch_add(&j->next, 1);
+        if (task >= j->tasks || atomic_load(&j->status)) return NULL;
+        int status = j->run(j->call, task, scratch), none = LAPIS_OK;
+        if (status) atomic_compare_exchange_strong(&j->status, &none, status);
+    }
+}
+
+int parallel_for(parallel_task run, const void *call, int64_t tasks, int32_t threads, size_t scratch) {
+    if (tasks < 1) return LAPIS_OK;
+    if (threads > tasks) threads = (int32_t)tasks;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (threads < 1) threads = 1;
+    /* A page apart, so that two threads' scratch never meets in a cache line or a prefetched page. */
+    scratch = (scratch + 4095) / 4096 * 4096;
+    unsigned char *buffer = take(scratch * (size_t)threads);
+    if (!buffer) return LAPIS_OUT_OF_MEMORY;
+    job j = {.run = run, .call = call, .tasks = tasks, .scratch = scratch, .memory = buffer + 64};
+    pthread_t started[MAX_THREADS];
+    int32_t count = 0;
+    /* A thread that cannot start is no error: the others take its share. */
+    while (count < threads - 1 && !pthread_create(&started[count], NULL, work, &j)) count++;
+    work(&j);
+    for (int32_t i = 0; i < count; i++) pthread_join(started[i], NULL);
+    give_back(buffer);
+    return atomic_load(&j.status);
+}

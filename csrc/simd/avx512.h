@@ -1,0 +1,47 @@
+/* 512-bit vectors under the names of avx2.h. LAPIS_EMULATE builds the same source from SIMDe's portable versions, so
+ * that a machine without AVX-512 can prove it. */
+#if LAPIS_EMULATE
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#endif
+#include <immintrin.h>
+
+typedef __m512i ints;
+typedef __m512 floats;
+
+enum {
+    LANES = 16,
+    TILE_ROWS = 12, /* 12 x 2 accumulators of the 32 registers */
+    GRADIENT_ROWS = 4,
+    GRADIENT_VECS = 1 /* 4 rows x 4 digits */
+};
+
+#define load_ints(p) _mm512_loadu_si512((const void *)(p))
+#define store_ints(p, v) _mm512_storeu_si512((void *)(p), v)
+#define load_floats(p) _mm512_loadu_ps(p)
+#define store_floats(p, v) _mm512_storeu_ps(p, v)
+#define zero_ints() _mm512_setzero_si512()
+#define zero_floats() _mm512_setzero_ps()
+#define all8(x) _mm512_set1_epi8(x)
+#define all16(x) _mm512_set1_epi16(x)
+#define all32(x) _mm512_set1_epi32(x)
+#define all_floats(x) _mm512_set1_ps(x)
+#define add8(a, b) _mm512_add_epi8(a, b)
+#define add16(a, b) _mm512_add_epi16(a, b)
+#define add32(a, b) _mm512_add_epi32(a, b)
+#define sub8(a, b) _mm512_sub_epi8(a, b)
+#define sub32(a, b) _mm512_sub_epi32(a, b)
+#define min_s32(a, b) _mm512_min_epi32(a, b)
+#define max_s32(a, b) _mm512_max_epi32(a, b)
+#define subs_u8(a, b) _mm512_subs_epu8(a, b)
+#define min_u8(a, b) _mm512_min_epu8(a, b)
+#define xor_ints(a, b) _mm512_xor_si512(a, b)
+#define shuffle8(a, b) _mm512_shuffle_epi8(a, b)
+#define four_copies(x) _mm512_broadcast_i32x4(x)
+#define widen_u8(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define multiply_u8_s8(a, b) _mm512_maddubs_epi16(a, b)
+#define multiply_s16(a, b) _mm512_madd_epi16(a, b)
+#define shift_left_32(a, n) _mm512_slli_epi32(a, n)
+#define to_floats(a) _mm512_cvtepi32_ps(a)
+#define multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define multiply_floats(a, b) _mm512_mul_ps(a, b)
