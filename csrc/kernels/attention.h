@@ -25,19 +25,19 @@ static void pack_values(const float *v, int64_t stride, int64_t keys, int64_t ch
 /* y[rows][vecs * LANES] = scale[r] * sum_j a[r][j] v[j]. */
 INLINE void values_tile(const int rows, const int vecs, const float *a, int64_t a_stride, const float *v, int64_t keys,
                         const float *scale, float *y, int64_t y_stride, int64_t left) {
-    floats sum[rows][vecs];
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vecs; i++) sum[r][i] = zero_floats();
+    floats sum[TILE_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = zero_floats();
     for (int64_t j = 0; j < keys; j++) {
-        floats value[vecs];
-        for (int i = 0; i < vecs; i++) value[i] = load_floats(v + (i * keys + j) * LANES);
-        for (int r = 0; r < rows; r++) {
+        floats value[2];
+        UNROLL for (int i = 0; i < vecs; i++) value[i] = load_floats(v + (i * keys + j) * LANES);
+        UNROLL for (int r = 0; r < rows; r++) {
             floats weight = all_floats(a[r * a_stride + j]);
-            for (int i = 0; i < vecs; i++) sum[r][i] = multiply_add(weight, value[i], sum[r][i]);
+            UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = multiply_add(weight, value[i], sum[r][i]);
         }
     }
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vecs; i++)
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int i = 0; i < vecs; i++)
             store_some(y + r * y_stride + i * LANES, multiply_floats(sum[r][i], all_floats(scale[r])),
                        left - i * LANES, store_floats);
 }

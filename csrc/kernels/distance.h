@@ -31,6 +31,8 @@ static int plan_distance(const lapis_pairs *p, const void *q, const void *k, int
     return LAPIS_OK;
 }
 
+/* Accumulators live in registers only if every loop over them is unrolled. */
+#define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE ints broadcast_dword(const uint8_t *p) {
@@ -43,22 +45,22 @@ INLINE ints compare_codes(const int relation, ints q, ints k) {
     return relation == LAPIS_L1 ? min_u8(q, k) : min_u8(xor_ints(q, k), all8(1));
 }
 
-/* d[rows][vecs]: rows of q against vecs * LANES keys, whose packed blocks follow each other. */
+/* d[TILE_ROWS][2]: rows of q against vecs * LANES keys, whose packed blocks follow each other. */
 INLINE void distance_tile(const int rows, const int vecs, const int relation, const uint8_t *q, int64_t q_width,
                           const int32_t *q_sums, const uint8_t *k, const int32_t *k_sums, int64_t groups,
-                          int64_t period, ints d[rows][vecs]) {
-    for (int v = 0; v < vecs; v++)
-        for (int r = 0; r < rows; r++)
+                          int64_t period, ints d[][2]) {
+    UNROLL for (int v = 0; v < vecs; v++)
+        UNROLL for (int r = 0; r < rows; r++)
             d[r][v] = relation == LAPIS_L1 ? add32(all32(q_sums[r]), load_ints(k_sums + v * LANES)) : zero_ints();
 #if LAPIS_VNNI
     (void)period;
     const ints weight = all8(relation == LAPIS_L1 ? -2 : 1);
     for (int64_t g = 0; g < groups; g++) {
-        ints key[vecs];
-        for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
-        for (int r = 0; r < rows; r++) {
+        ints key[2];
+        UNROLL for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
+        UNROLL for (int r = 0; r < rows; r++) {
             ints query = broadcast_dword(q + r * q_width + 4 * g);
-            for (int v = 0; v < vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 d[r][v] = _mm512_dpbusd_epi32(d[r][v], compare_codes(relation, query, key[v]), weight);
         }
     }
@@ -66,19 +68,19 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
     const ints weight = all16(relation == LAPIS_L1 ? -2 : 1), ones = all8(1);
     for (int64_t start = 0; start < groups; start += period) {
         int64_t stop = start + period < groups ? start + period : groups;
-        ints sum[rows][vecs];
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vecs; v++) sum[r][v] = zero_ints();
+        ints sum[TILE_ROWS][2];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < vecs; v++) sum[r][v] = zero_ints();
         for (int64_t g = start; g < stop; g++) {
-            ints key[vecs];
-            for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
-            for (int r = 0; r < rows; r++) {
+            ints key[2];
+            UNROLL for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
+            UNROLL for (int r = 0; r < rows; r++) {
                 ints query = broadcast_dword(q + r * q_width + 4 * g);
-                for (int v = 0; v < vecs; v++) sum[r][v] = add8(sum[r][v], compare_codes(relation, query, key[v]));
+                UNROLL for (int v = 0; v < vecs; v++) sum[r][v] = add8(sum[r][v], compare_codes(relation, query, key[v]));
             }
         }
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vecs; v++)
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 d[r][v] = add32(d[r][v], multiply_s16(multiply_u8_s8(sum[r][v], ones), weight));
     }
 #endif
@@ -87,12 +89,12 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
 /* One tile to `out` [rows, stride], of which `left` columns from here on exist. */
 INLINE void distance_store(const int rows, const int vecs, const int relation, const distance_plan *plan, int64_t row,
                            int64_t block, void *out, int64_t stride, int64_t left, int32_t out_type) {
-    ints d[rows][vecs];
+    ints d[TILE_ROWS][2];
     distance_tile(rows, vecs, relation, plan->q.codes + row * plan->q.width, plan->q.width, plan->q.sums + row,
                   plan->packed + block * plan->groups * LANES * 4, plan->k.sums + block * LANES, plan->groups,
                   plan->period, d);
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vecs; v++) {
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vecs; v++) {
             int64_t count = left - v * LANES;
             if (out_type == LAPIS_OUT_I32)
                 store_some((int32_t *)out + r * stride + v * LANES, d[r][v], count, store_ints);

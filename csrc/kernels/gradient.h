@@ -132,20 +132,20 @@ INLINE ints slope_plus_one(const int relation, ints x_plus_one, ints y) {
 }
 
 /* low + 2^16 high = sum_j G_j u_jc for LANES * vecs channels of `rows` tokens over quads from..to. */
-INLINE void gradient_tile(const int rows, const int vecs, const int relation, const ints x[rows][vecs],
+INLINE void gradient_tile(const int rows, const int vecs, const int relation, ints x[][GRADIENT_VECS],
                           const uint8_t *y, const uint8_t *const *digits, int64_t from, int64_t to,
-                          ints low[rows][vecs], ints high[rows][vecs]) {
-    ints wide[rows][vecs][DIGITS];
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vecs; v++)
-            for (int n = 0; n < DIGITS; n++) wide[r][v][n] = zero_ints();
+                          ints low[][GRADIENT_VECS], ints high[][GRADIENT_VECS]) {
+    ints wide[GRADIENT_ROWS][GRADIENT_VECS][DIGITS];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            UNROLL for (int n = 0; n < DIGITS; n++) wide[r][v][n] = zero_ints();
 #if LAPIS_VNNI
     for (int64_t j = from; j < to; j++)
-        for (int v = 0; v < vecs; v++) {
+        UNROLL for (int v = 0; v < vecs; v++) {
             ints other = load_ints(y + (j * vecs + v) * LANES * 4);
-            for (int r = 0; r < rows; r++) {
+            UNROLL for (int r = 0; r < rows; r++) {
                 ints u = slope_plus_one(relation, x[r][v], other);
-                for (int n = 0; n < DIGITS; n++)
+                UNROLL for (int n = 0; n < DIGITS; n++)
                     wide[r][v][n] =
                         _mm512_dpbusd_epi32(wide[r][v][n], u, broadcast_dword(digits[r] + (j * DIGITS + n) * 4));
             }
@@ -153,28 +153,28 @@ INLINE void gradient_tile(const int rows, const int vecs, const int relation, co
 #else
     for (int64_t start = from; start < to; start += QUADS_IN_INT16) {
         int64_t stop = start + QUADS_IN_INT16 < to ? start + QUADS_IN_INT16 : to;
-        ints sum[rows][vecs][DIGITS];
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vecs; v++)
-                for (int n = 0; n < DIGITS; n++) sum[r][v][n] = zero_ints();
+        ints sum[GRADIENT_ROWS][GRADIENT_VECS][DIGITS];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < vecs; v++)
+                UNROLL for (int n = 0; n < DIGITS; n++) sum[r][v][n] = zero_ints();
         for (int64_t j = start; j < stop; j++)
-            for (int r = 0; r < rows; r++) {
+            UNROLL for (int r = 0; r < rows; r++) {
                 ints digit[DIGITS];
-                for (int n = 0; n < DIGITS; n++) digit[n] = broadcast_dword(digits[r] + (j * DIGITS + n) * 4);
-                for (int v = 0; v < vecs; v++) {
+                UNROLL for (int n = 0; n < DIGITS; n++) digit[n] = broadcast_dword(digits[r] + (j * DIGITS + n) * 4);
+                UNROLL for (int v = 0; v < vecs; v++) {
                     ints u = slope_plus_one(relation, x[r][v], load_ints(y + (j * vecs + v) * LANES * 4));
-                    for (int n = 0; n < DIGITS; n++)
+                    UNROLL for (int n = 0; n < DIGITS; n++)
                         sum[r][v][n] = add16(sum[r][v][n], multiply_u8_s8(u, digit[n]));
                 }
             }
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vecs; v++)
-                for (int n = 0; n < DIGITS; n++)
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < vecs; v++)
+                UNROLL for (int n = 0; n < DIGITS; n++)
                     wide[r][v][n] = add32(wide[r][v][n], multiply_s16(sum[r][v][n], all16(1)));
     }
 #endif
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vecs; v++) {
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vecs; v++) {
             low[r][v] = add32(wide[r][v][0], shift_left_32(wide[r][v][1], 8));
             high[r][v] = add32(wide[r][v][2], shift_left_32(wide[r][v][3], 8));
         }
@@ -186,18 +186,18 @@ INLINE void gradient_panel(const int rows, const int relation, const uint8_t *x,
                            float *out, int64_t out_stride, int64_t left) {
     enum { vecs = GRADIENT_VECS };
     const ints spread = four_copies(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
-    ints code[rows][vecs];
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vecs; v++)
+    ints code[GRADIENT_ROWS][GRADIENT_VECS];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vecs; v++)
             code[r][v] = add8(shuffle8(widen_u8(x + r * x_width + v * LANES), spread), all8(1));
     for (int64_t from = 0; from < quads; from += QUADS_IN_INT32) {
         int64_t to = from + QUADS_IN_INT32 < quads ? from + QUADS_IN_INT32 : quads;
-        ints low[rows][vecs], high[rows][vecs];
+        ints low[GRADIENT_ROWS][GRADIENT_VECS], high[GRADIENT_ROWS][GRADIENT_VECS];
         gradient_tile(rows, vecs, relation, code, y, digits, from, to, low, high);
-        for (int r = 0; r < rows; r++) {
+        UNROLL for (int r = 0; r < rows; r++) {
             _Alignas(64) int32_t lows[16], highs[16];
             _Alignas(64) float result[16];
-            for (int v = 0; v < vecs; v++) {
+            UNROLL for (int v = 0; v < vecs; v++) {
                 store_ints(lows + v * LANES, low[r][v]);
                 store_ints(highs + v * LANES, high[r][v]);
             }

@@ -23,15 +23,15 @@ static void pack_value_pairs(const uint8_t *v, int64_t stride, int64_t keys, int
 
 INLINE void integer_values_tile(const int rows, const int vecs, const int16_t *a, int64_t a_stride, const int16_t *v,
                                 int64_t pairs, int32_t *y, int64_t y_stride, int64_t left) {
-    ints sum[rows][vecs];
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vecs; i++) sum[r][i] = zero_ints();
+    ints sum[TILE_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = zero_ints();
     for (int64_t j = 0; j < pairs; j++) {
-        ints value[vecs];
-        for (int i = 0; i < vecs; i++) value[i] = load_ints(v + (i * pairs + j) * LANES * 2);
-        for (int r = 0; r < rows; r++) {
+        ints value[2];
+        UNROLL for (int i = 0; i < vecs; i++) value[i] = load_ints(v + (i * pairs + j) * LANES * 2);
+        UNROLL for (int r = 0; r < rows; r++) {
             ints weight = broadcast_dword((const uint8_t *)(a + r * a_stride + 2 * j));
-            for (int i = 0; i < vecs; i++)
+            UNROLL for (int i = 0; i < vecs; i++)
 #if LAPIS_VNNI
                 sum[r][i] = _mm512_dpwssd_epi32(sum[r][i], weight, value[i]);
 #else
@@ -39,8 +39,8 @@ INLINE void integer_values_tile(const int rows, const int vecs, const int16_t *a
 #endif
         }
     }
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vecs; i++)
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int i = 0; i < vecs; i++)
             store_some(y + r * y_stride + i * LANES, sum[r][i], left - i * LANES, store_ints);
 }
 

@@ -1,0 +1,254 @@
+"""Find, load and steer the native library: which kernels this machine runs.
+
+Nothing is loaded, and no variable read, before a kernel is first asked for. Two variables then count:
+`LAPIS_KERNELS`, the path of another build of the library, and `LAPIS_ISA`, the instruction set to use
+("none" turns the library off).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lapis.config import nearest
+from lapis.errors import LapisError
+
+# Must equal LAPIS_ABI of csrc/lapis.h.
+ABI = 1
+# Every instruction set that the library knows, best first; those this machine runs are `isas()`.
+ISAS = ("avx512vnni", "avx512bw", "avx2", "scalar")
+NONE = "none"
+
+CODES_U8, CODES_F32 = 0, 1
+OUT_I32, OUT_F32 = 0, 1
+L1, HAMMING = 0, 1
+EXACT, POW2 = 0, 1
+
+Strides = ctypes.c_int64 * 3
+
+
+class Pairs(ctypes.Structure):
+    """lapis_pairs: sizes and strides that the pairwise kernels share."""
+
+    _fields_ = (
+        ("batch", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("keys", ctypes.c_int64),
+        ("channels", ctypes.c_int64),
+        ("q_stride", Strides),
+        ("k_stride", Strides),
+        ("code_type", ctypes.c_int32),
+        ("relation", ctypes.c_int32),
+    )
+
+
+def pairs(
+    sizes: Sequence[int], keys: int, q_stride: Sequence[int], k_stride: Sequence[int], code_type: int, relation: int
+) -> Pairs:
+    """The record for q of sizes (B, H, N, C) and k of `keys` tokens; strides of b, h, n in elements."""
+    batch, heads, rows, channels = sizes
+    return Pairs(batch, heads, rows, keys, channels, Strides(*q_stride), Strides(*k_stride), code_type, relation)
+
+
+_PROBLEMS = {
+    1: "an argument was refused by the native library: a size is out of range or an array is missing",
+    2: "there is not enough memory for the kernel's scratch; use a smaller batch",
+    3: "codes must be integers that span at most 0..255 (0..254 where a gradient is asked); quantize them first",
+    4: "a distance with its delay lies outside the affinity table; build the table for C * T plus the largest delay",
+    5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
+}
+
+_pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+_pairs = ctypes.POINTER(Pairs)
+_lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, *([_pointer] * 3), _i32]
+_SIGNATURES: dict[str, list[type]] = {
+    "lapis_distance": [_pairs, _pointer, _pointer, _pointer, _i32, _i32],
+    "lapis_distance_backward": [_pairs, *([_pointer] * 5), _i32],
+    "lapis_attention": [
+        _pairs, *([_pointer] * 3), ctypes.POINTER(_i64), _pointer, _pointer, _i64, _pointer, _i32, _pointer,
+        ctypes.POINTER(_i64), _i32,
+    ],
+    "lapis_integer_attention": [
+        _pairs, *([_pointer] * 3), ctypes.POINTER(_i64), _i32, _pointer, _pointer, _i64, _i64, _pointer, _pointer,
+        ctypes.POINTER(_i64), _pointer, _i32,
+    ],
+    "lapis_lsq": [_pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, _pointer, _pointer, _i32],
+    "lapis_lsq_value_backward": _lsq_backward,
+    "lapis_lsq_codes_backward": _lsq_backward,
+    "lapis_abi": [],
+    "lapis_isa_supported": [_i32],
+    "lapis_isa_current": [],
+    "lapis_isa_select": [_i32],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Library:
+    """One loaded build. `isas` are the instruction sets that it can run here, best first."""
+
+    path: Path
+    c: ctypes.CDLL
+    isas: tuple[str, ...]
+
+    @property
+    def isa(self) -> str:
+        return ISAS[self._offset + self.c.lapis_isa_current()]
+
+    def select(self, isa: str) -> None:
+        if isa not in self.isas:
+            raise LapisError(
+                f"instruction set {isa!r} does not run here; {nearest(isa, self.isas)}use {', '.join(self.isas)}"
+            )
+        self.c.lapis_isa_select(ISAS.index(isa) - self._offset)
+
+    @property
+    def _offset(self) -> int:
+        # A library for another processor holds only the end of the table.
+        return len(ISAS) - _count(self.c)
+
+
+@dataclass
+class _State:
+    library: Library | None = None
+    reason: str = ""
+    decided: bool = False
+
+
+_state = _State()
+_lock = threading.Lock()
+
+
+def available() -> bool:
+    """Whether the native kernels can be used."""
+    return _decided().library is not None
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library; LapisError with the reason where there is none."""
+    state = _decided()
+    if state.library is None:
+        raise LapisError(f"the native kernels are not available: {state.reason}")
+    return state.library.c
+
+
+def isa() -> str:
+    """The instruction set in use, or "none"."""
+    state = _decided()
+    return NONE if state.library is None else state.library.isa
+
+
+def isas() -> tuple[str, ...]:
+    """The instruction sets that can be used here, best first; empty without the library."""
+    state = _decided()
+    return () if state.library is None else state.library.isas
+
+
+def describe() -> str:
+    """One line for people: what is in use and from where, or why nothing is."""
+    state = _decided()
+    return f"none ({state.reason})" if state.library is None else f"{state.library.isa} ({state.library.path})"
+
+
+def check(status: int) -> None:
+    """Raise the LapisError that a kernel's status stands for."""
+    if status:
+        raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
+
+
+@contextmanager
+def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
+    """Use one instruction set for the length of a `with`, optionally of another build; "none" turns the library off.
+
+    It holds for the whole process, so it is for tests and benchmarks.
+    """
+    global _state
+    before = _decided()
+    selected = None if before.library is None else before.library.isa
+    try:
+        if isa == NONE:
+            _state = _State(None, "it was turned off", True)
+        else:
+            chosen = before.library if path is None else _load(Path(path))
+            if chosen is None:
+                raise LapisError(f"instruction set {isa!r} needs the native kernels: {before.reason}")
+            chosen.select(isa)
+            _state = _State(chosen, "", True)
+        yield
+    finally:
+        _state = before
+        if before.library is not None and selected is not None:
+            before.library.select(selected)
+
+
+def _decided() -> _State:
+    if not _state.decided:
+        with _lock:
+            if not _state.decided:
+                _decide(_state)
+    return _state
+
+
+def _decide(state: _State) -> None:
+    wish = os.environ.get("LAPIS_ISA", "")
+    if wish == NONE:
+        state.reason = "LAPIS_ISA=none"
+    else:
+        try:
+            state.library = _load(_find())
+        except FileNotFoundError:
+            state.reason = "the package was installed without a C compiler"
+        except OSError as error:
+            state.reason = f"the library does not load: {error}"
+        if state.library is None:
+            logging.getLogger("lapis").warning(
+                "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly",
+                state.reason,
+            )
+        elif wish:
+            state.library.select(wish)
+    state.decided = True
+
+
+def _find() -> Path:
+    chosen = os.environ.get("LAPIS_KERNELS")
+    if chosen:
+        if not Path(chosen).is_file():
+            raise LapisError(f"LAPIS_KERNELS={chosen} is not a file; give the path of a built library or unset it")
+        return Path(chosen)
+    beside = Path(__file__).with_name("_kernels.so")
+    if beside.is_file():
+        return beside
+    # An editable install may keep the library apart from its sources.
+    spec = importlib.util.find_spec("lapis._kernels")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("_kernels.so")
+    return Path(spec.origin)
+
+
+def _load(path: Path) -> Library:
+    c = ctypes.CDLL(str(path))
+    c.lapis_isa_name.restype = ctypes.c_char_p
+    c.lapis_isa_name.argtypes = [_i32]
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(c, name)
+        function.restype = _i32
+        function.argtypes = arguments
+    if c.lapis_abi() != ABI:
+        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
+    names = [c.lapis_isa_name(index).decode() for index in range(_count(c))]
+    return Library(path, c, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
+
+
+def _count(c: ctypes.CDLL) -> int:
+    count = 0
+    while c.lapis_isa_name(count) is not None:
+        count += 1
+    return count

@@ -1,0 +1,1 @@
+"""Attention in integers: fixed-point affinities, integer sums."""
