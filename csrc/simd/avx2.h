@@ -40,3 +40,7 @@ enum {
 #define to_floats(a) _mm256_cvtepi32_ps(a)
 #define multiply_add(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define multiply_floats(a, b) _mm256_mul_ps(a, b)
+
+/* Says that a value is in a register here: without it gcc spills an accumulator of a full tile, and the loop then waits
+ * for memory. */
+#define IN_REGISTER(v) __asm__("" : "+x"(v))

@@ -45,3 +45,9 @@ enum {
 #define to_floats(a) _mm512_cvtepi32_ps(a)
 #define multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define multiply_floats(a, b) _mm512_mul_ps(a, b)
+
+#if LAPIS_EMULATE
+#define IN_REGISTER(v) (void)(v)
+#else
+#define IN_REGISTER(v) __asm__("" : "+v"(v))
+#endif
