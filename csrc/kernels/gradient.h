@@ -34,19 +34,9 @@ static inline int32_t greatest_s32(__m256i v) {
     return _mm_cvtsi128_si32(m);
 }
 
-static inline double sum_pd(__m256d v) {
-    double x[4];
-    _mm256_storeu_pd(x, v);
-    return (x[0] + x[1]) + (x[2] + x[3]);
-}
-
 /* Bits of |g|, whose order is that of the numbers with infinities and NaNs above all. */
 static inline __m256i magnitude(__m256 g) {
     return _mm256_and_si256(_mm256_castps_si256(g), _mm256_set1_epi32(INT32_MAX));
-}
-
-static inline __m256 load_row(const float *g, int64_t left) {
-    return left >= 8 ? _mm256_loadu_ps(g) : _mm256_maskload_ps(g, first_lanes(left));
 }
 
 /* The four digits of 8 integers, digit 0 first, in the bytes of each dword. */

@@ -47,6 +47,16 @@ static inline __m256i first_lanes(int64_t count) {
     return _mm256_loadu_si256((const __m256i *)(edge + 8 - (count < 0 ? 0 : count > 8 ? 8 : count)));
 }
 
+static inline __m256 load_row(const float *g, int64_t left) {
+    return left >= 8 ? _mm256_loadu_ps(g) : _mm256_maskload_ps(g, first_lanes(left));
+}
+
+static inline double sum_pd(__m256d v) {
+    double x[4];
+    _mm256_storeu_pd(x, v);
+    return (x[0] + x[1]) + (x[2] + x[3]);
+}
+
 static void prepare_u8(const uint8_t *x, int64_t stride, int64_t channels, prepared *m) {
     __m256i most = _mm256_setzero_si256(), zero = most;
     for (int64_t n = 0; n < m->tokens; n++, x += stride) {
