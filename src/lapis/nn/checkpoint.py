@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
+from lapis.files import write_atomically
 from lapis.nn.model import LapisViT
 
 METADATA_KEY = "lapis"
@@ -77,27 +76,6 @@ def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, 
             raise LapisError(f"{source}: {name} has shape {tuple(tensors[name].shape)}, this network needs {shape}")
         if tensors[name].is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
             raise LapisError(f"{source}: {name} holds NaN or infinity")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one, never a part."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise LapisError(f"cannot write {path}: {error.strerror}; choose a folder that can be written") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise LapisError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
-        raise
 
 
 def _about(path: Path, text: str | None) -> dict[str, Any] | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# Offsets that involve the class token come last in the table, in BEiT's order.
-CLASS_ENTRIES = 3
+from lapis.positions import CLASS_ENTRIES, relative_offsets
 
 
 class RelativePosition(nn.Module):
@@ -35,11 +34,4 @@ class RelativePosition(nn.Module):
 
 def offsets(grid: int) -> Tensor:
     """The row of the table for every pair of tokens: (N, N) of integers, N = grid**2 + 1."""
-    rows, columns = torch.meshgrid(torch.arange(grid), torch.arange(grid), indexing="ij")
-    y, x = rows.flatten(), columns.flatten()
-    span = 2 * grid - 1
-    patches = (y[:, None] - y[None, :] + grid - 1) * span + (x[:, None] - x[None, :] + grid - 1)
-    index = torch.empty(grid**2 + 1, grid**2 + 1, dtype=torch.long)
-    index[1:, 1:] = patches
-    index[0, :], index[:, 0], index[0, 0] = span**2, span**2 + 1, span**2 + 2
-    return index
+    return torch.from_numpy(relative_offsets(grid))

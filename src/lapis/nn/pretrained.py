@@ -15,9 +15,9 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
-from lapis.nn.position import CLASS_ENTRIES
 from lapis.nn.quantizer import Quantizer
 from lapis.nn.relation import DistanceRelation
+from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
 PUBLISHED_HEAD_WIDTH = 64

@@ -26,7 +26,8 @@ def pow2_rows(log_affinity: Tensor) -> Tensor:
     """
     with torch.no_grad():
         top = log_affinity.amax(dim=-1, keepdim=True)
-        factor = torch.exp(top.double() - row_exponent(log_affinity).unsqueeze(-1) * LN2).to(log_affinity.dtype)
+        k = row_exponent(log_affinity).double().unsqueeze(-1)
+        factor = torch.exp(top.double() - k * LN2).to(log_affinity.dtype)
     return torch.exp(log_affinity - top) * factor
 
 

@@ -1,0 +1,244 @@
+"""`lapis energy`: what one image costs, operator by operator, beside the dense network and beside the paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, preset
+from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tally, side_by_side, tables
+from lapis.energy.operations import MEMORY, Memory
+from lapis.energy.paper import W6, Solution, figures, solve_base, solve_large
+from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.report import energy_table
+from lapis.report.energy_chart import energy_chart
+from lapis.trace import POINTS, Point, Tally
+
+# A preset is priced as the paper deploys it unless --set says otherwise.
+DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": W6}
+
+_TABLE_WIDTH = 100
+_POINTS = f"Points: {', '.join(POINTS)}, or all."
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of neurons that fire; repeat it. {_POINTS}"
+)
+@click.option("--activities", type=click.Path(path_type=Path), help="Measured activities: a tally saved as JSON.")
+@click.option("--data", help="Measure the activities of MODEL on this data.")
+@click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; repeat it.")
+@click.option("--convention", default="paper", show_default=True, help=f"What is counted: {', '.join(CONVENTIONS)}.")
+@click.option("--costs", default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file.")
+@click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
+@click.option("--compare", is_flag=True, help="Show every convention side by side.")
+@click.option("--per-block", is_flag=True, help="One row for each block and operator.")
+@click.option("--paper", is_flag=True, help="Print every figure of the paper beside ours.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
+@click.option("--chart", type=click.Path(path_type=Path), help="Also draw the rows to this PNG file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+def command(
+    model: str | None,
+    activity: tuple[str, ...],
+    activities: Path | None,
+    data: str | None,
+    set_: tuple[str, ...],
+    convention: str,
+    costs: str,
+    memory: str,
+    compare: bool,
+    per_block: bool,
+    paper: bool,
+    csv: Path | None,
+    chart: Path | None,
+    as_json: bool,
+) -> None:
+    """Estimate the energy of one image: operations counted, priced and summed under a named convention.
+
+    MODEL is a preset, priced as deployed (W6, power-of-two rows), or with --data a trained or packed model.
+
+    \b
+    Examples:
+      lapis energy --paper
+      lapis energy lapis_large --activity all=0.3 --compare
+    """
+    if paper:
+        _show_paper(as_json)
+        return
+    config, rho = subject(model, data, activities, _pairs(activity, "--activity"), _pairs(set_, "--set"))
+    table, terms = load_costs(costs), _memory(memory)
+    made = estimate(config, rho, convention, table, terms)
+    every = side_by_side(config, rho, table, terms) if compare else []
+    written = []
+    if csv is not None:
+        _write(csv, made.to_csv(per_block))
+        written.append(csv)
+    if chart is not None:
+        written.append(energy_chart(made, chart))
+    if as_json:
+        content = made.to_dict() | {
+            "activities": rho.over_blocks(),
+            "conventions": [other.summary() for other in every],
+            "written": [str(path) for path in written],
+        }
+        click.echo(json.dumps(content))
+        return
+    console = _console()
+    console.print(_heading(model, config), soft_wrap=True)
+    console.print(f"{made.convention.name} convention: {made.convention.says}", soft_wrap=True)
+    included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
+    console.print(f"costs: {table.name} ({table.node}); memory access {included}\n", soft_wrap=True)
+    console.print(energy_table.operators(made, per_block))
+    if every:
+        console.print()
+        console.print(energy_table.conventions(every))
+    for path in written:
+        console.print(f"wrote {path} ({path.stat().st_size} bytes)", soft_wrap=True)
+
+
+_FETCHED: dict[Memory, str] = {"off": "", "once": "once an image", "each": "for each operation on it"}
+
+
+def subject(
+    model: str | None,
+    data: str | None,
+    tally_file: Path | None,
+    given: Mapping[str, str],
+    changes: Mapping[str, str],
+) -> tuple[LapisConfig, Activities]:
+    """The network to price and how often its neurons fire, from whichever of the three ways the user chose."""
+    chosen = [name for name, there in (("--data", data), ("--activities", tally_file), ("--activity", given)) if there]
+    if len(chosen) != 1:
+        seen = " and ".join(chosen) if chosen else "no activities"
+        raise LapisError(f"{seen} given; use one of --activity all=0.3, --activities FILE.json or --data NAME")
+    fields = {name: _value(text) for name, text in changes.items()}
+    if data is not None:
+        if model is None:
+            raise LapisError("--data needs a MODEL to measure; give a trained or packed model")
+        config, tally = measured(model, data)
+        return config.replace(**fields), Activities.measured(config, tally)
+    if tally_file is not None:
+        tally, config_of_file = load_tally(tally_file)
+        if model is None and config_of_file is None:
+            raise LapisError(f"{tally_file} does not say which network it was measured on; give a preset as MODEL")
+        base = config_of_file if model is None else preset(model, **DEPLOYED)
+        assert base is not None
+        config = base.replace(**fields)
+        return config, Activities.measured(config, tally)
+    if model is None:
+        raise LapisError(f"no MODEL given; use a preset: {', '.join(sorted(PRESETS))}")
+    config = preset(model, **DEPLOYED).replace(**fields)
+    return config, Activities.uniform(config, _rates(given))
+
+
+def measured(model: str, data: str) -> tuple[LapisConfig, Tally]:
+    """The configuration of a trained or packed model and the tally of its spikes on `data`.
+
+    The one place where a model becomes a tally: everything after it is the same for measured and given activities.
+    """
+    raise LapisError(
+        f"{model!r} cannot be measured on {data!r} here; save a tally and give it with --activities FILE.json"
+    )
+
+
+def _rates(given: Mapping[str, str]) -> dict[Point, float]:
+    rates: dict[Any, float] = {}
+    for name, text in given.items():
+        try:
+            share = float(text)
+        except ValueError as error:
+            raise LapisError(f"--activity {name}={text} is not a number; give a share from 0 to 1") from error
+        rates.update(dict.fromkeys(POINTS, share) if name == "all" else {name: share})
+    return rates
+
+
+def _pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            raise LapisError(f"{option} {word!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _value(text: str) -> Any:
+    """A configuration value from its text: an integer, true or false, or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _memory(word: str) -> Memory:
+    for known in MEMORY:
+        if word == known:
+            return known
+    raise LapisError(f"--memory {word} is unknown; use {', '.join(MEMORY)}")
+
+
+def _console() -> Console:
+    """A console wide enough for the tables: rich would otherwise cut digits off in a narrow terminal or a pipe."""
+    return Console(highlight=False, width=max(Console().width, _TABLE_WIDTH))
+
+
+def _heading(model: str | None, config: LapisConfig) -> str:
+    weights = "W32" if config.weight_bits == FLOAT_WEIGHTS else f"W{config.weight_bits}"
+    return (
+        f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
+        f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LapisError(f"{path} cannot be written: {error}") from error
+
+
+def _show_paper(as_json: bool) -> None:
+    """Print the comparison, and fail if a figure differs without a reason."""
+    shown, solutions = figures(), [solve_large(), solve_base()]
+    explained = all(figure.equal or figure.difference for figure in shown)
+    if as_json:
+        content = {
+            "figures": [figure.to_dict() for figure in shown],
+            "solutions": [_solution(made) for made in solutions],
+            "all_equal_or_explained": explained,
+        }
+        click.echo(json.dumps(content))
+    else:
+        console = _console()
+        console.print(energy_table.paper(shown))
+        for figure in shown:
+            if figure.difference and not figure.equal:
+                console.print(f"{figure.printed} {figure.unit}: {figure.difference}.")
+        for made in solutions:
+            console.print(
+                f"\nActivities of {made.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):"
+            )
+            console.print(energy_table.solution(made))
+        console.print(
+            "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. "
+            "Only the sums a, m and x can be told; ours above split them evenly."
+        )
+    if not explained:
+        raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _solution(made: Solution) -> dict[str, Any]:
+    return {
+        "model": made.model,
+        "solved": [step.to_dict() for step in made.solved],
+        "activities_w32": dict(made.w32),
+        "activities_w6": dict(made.w6),
+    }

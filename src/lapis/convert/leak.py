@@ -1,0 +1,94 @@
+"""The affinity as an integer leak: beta**D by a recurrence of one multiplication a step, the same on every machine.
+
+A membrane is a mantissa u in [2**31, 2**32) and an exponent e, worth u 2**-(32 + e). It starts at one (u = 2**31,
+e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2**32), its lowest bits falling away:
+
+    p = u B                                  64 bits
+    u, e = p >> 32, e + b                    where p >= 2**63
+    u, e = p >> 31, e + b + 1                otherwise
+
+So a table of affinities holds exactly what D steps of leak leave behind. Reading a membrane with the gain 2**(15 + r)
+gives an affinity of 15 bits, A = min(floor(u 2**-(17 + e - r) + 1/2), 32767); a row takes the r of its nearest key,
+whose affinity then lies in 2**14..32767. The gain is an exact power of two and cancels in the scaled row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.codes import check_tau
+from lapis.errors import LapisError
+
+AFFINITY_MAX = 32767
+READ_SHIFT = 17  # a mantissa of 32 bits read at 15
+GONE = 40  # a shift from which nothing is left of 32 bits
+START_MANTISSA, START_EXPONENT = 1 << 31, -1
+# Entries of expanded tables that a network may ask for: [H, R, S] grows with (S / tau)**2.
+MAX_TABLE = 1 << 26
+
+UInt32 = npt.NDArray[np.uint32]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+def leak_factor(tau: npt.ArrayLike) -> tuple[UInt32, Int32]:
+    """beta = exp(-1/tau) as (B, b), beta = B 2**-(32 + b) to the nearest; tau (H,) -> (H,), (H,)."""
+    mantissas, exponents = [], []
+    for value in check_tau(tau).reshape(-1):
+        # exp may underflow for a tiny tau, so the power of two is split off first.
+        doublings = -1.0 / float(value) / math.log(2.0)
+        exponent = -math.floor(doublings) - 1
+        mantissa = round(2.0 ** (doublings + exponent + 1) * 2.0**31)
+        if mantissa >= 1 << 32:  # tau beyond 2**32 steps: the slowest leak there is
+            mantissa = (1 << 32) - 1
+        if exponent >= 1 << 20:
+            raise LapisError(f"tau={value} is too short a time constant to be stored; use at least 1e-5 steps")
+        mantissas.append(mantissa)
+        exponents.append(exponent)
+    return np.array(mantissas, dtype=np.uint32), np.array(exponents, dtype=np.int32)
+
+
+def step(u: npt.NDArray[np.uint64], e: Int64, mantissa: Any, exponent: Any) -> tuple[npt.NDArray[np.uint64], Int64]:
+    """One step of leak for any number of membranes."""
+    product = u * mantissa
+    large = product >> np.uint64(63) != 0
+    return product >> np.where(large, np.uint64(32), np.uint64(31)), e + exponent + ~large
+
+
+def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, Int32]:
+    """u and e after 0..size-1 steps: (H,), (H,) -> (H, size), (H, size)."""
+    heads = mantissa.shape[0]
+    us, es = np.empty((size, heads), dtype=np.uint32), np.empty((size, heads), dtype=np.int32)
+    u, e = np.full(heads, START_MANTISSA, dtype=np.uint64), np.full(heads, START_EXPONENT, dtype=np.int64)
+    big, b = mantissa.astype(np.uint64), exponent.astype(np.int64)
+    for index in range(size):
+        us[index], es[index] = u, e
+        u, e = step(u, e, big, b)
+    return np.ascontiguousarray(us.T), np.ascontiguousarray(es.T)
+
+
+def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> Int64:
+    """A = min(floor(u 2**-(17 + e - r) + 1/2), 32767), with the gain r of the row."""
+    shift = np.clip(e.astype(np.int64) - gain + READ_SHIFT, 1, GONE)
+    return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, AFFINITY_MAX))
+
+
+def expand(us: UInt32, es: Int32) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
+    """Tables for kernels: row_exponent (H, S) and table (H, R, S) with A = table[h][row_exponent[h][d0]][D].
+
+    row_exponent = e + 1, so that a row whose nearest key is at distance 0 reads the table's first row.
+    """
+    heads, size = es.shape
+    rows = int(es.max()) + 2
+    if heads * rows * size > MAX_TABLE or rows > 1 << 16:
+        raise LapisError(
+            f"affinity tables of {heads} x {rows} x {size} entries are too large; distances up to {size - 1} span "
+            f"{rows} halvings, so a time constant is too short for them"
+        )
+    table = np.stack([read(us, es, np.array(row - 1)) for row in range(rows)], axis=1)
+    # A row is never read below its nearest key; keep those entries at the ceiling.
+    return (es + 1).astype(np.uint16), table.astype(np.uint16)

@@ -1,0 +1,350 @@
+"""The spiking network: boolean spike trains through every step of every window, neuron by neuron.
+
+Nothing here knows a code. A layer sees spikes (T, tokens, neurons), at most one a neuron, and answers with spikes:
+
+    integrate   I += w on a spike, V += I at every step: a spike at step n acts for T - n steps
+    fire        in its own window a neuron spikes at the first n with V >= theta[T - n], a threshold that falls
+    relate      a counter runs for every query, key and channel from the first of their two spikes to the second
+    leak        a unit membrane leaks for as long as the counter ran; a row's gain is set by its first arrival
+    mix         value spikes, weighted by affinities, integrated like any others
+
+Work follows spikes: a silent neuron costs nothing. The residual stream is a membrane that is not reset; LayerNorm,
+patch embedding and head are no spiking operations and are the network's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.codes import pow2_exponent
+from lapis.convert import arithmetic, fold, leak
+from lapis.convert.arithmetic import Array, Float32, Int32, Int64
+from lapis.convert.network import Block, Layer, Network, check_images
+from lapis.energy.counts import Operator
+from lapis.preprocess import Pixels
+from lapis.spikes import first_spike
+from lapis.trace import Point, Trace
+
+# attention input, q/k/v, readout, MLP input, MLP hidden: each layer waits for the window before it to end.
+WINDOWS_PER_BLOCK = 5
+
+Spikes = npt.NDArray[np.bool_]
+Reached = Callable[[int], Array]
+
+
+@dataclass
+class Events:
+    """What happened in a run, counted as it happened, over `images` images.
+
+    operations: one for every synapse that a spike crossed. leak_steps: the longest leak of each block, over all images.
+    """
+
+    window: int
+    images: int = 0
+    spikes: dict[tuple[int, Point], int] = field(default_factory=dict)
+    operations: dict[tuple[int, Operator], int] = field(default_factory=dict)
+    leak_steps: dict[int, int] = field(default_factory=dict)
+
+    def fired(self, block: int, point: Point, train: Spikes) -> None:
+        self.spikes[block, point] = self.spikes.get((block, point), 0) + int(np.count_nonzero(train))
+
+    def crossed(self, block: int, operator: Operator, synapses: int) -> None:
+        self.operations[block, operator] = self.operations.get((block, operator), 0) + synapses
+
+    def leaked(self, block: int, steps: int) -> None:
+        self.leak_steps[block] = max(self.leak_steps.get(block, 0), steps)
+
+    @property
+    def window_steps(self) -> int:
+        """Latency of one image in steps of the windows: 5 L T."""
+        return WINDOWS_PER_BLOCK * len(self.leak_steps) * self.window
+
+    @property
+    def latency(self) -> int:
+        """Latency of one image in steps when every leak also runs at one step a step."""
+        return self.window_steps + sum(self.leak_steps.values())
+
+
+class Simulated(NamedTuple):
+    """Logits, the codes that the spikes stand for, and what it took."""
+
+    logits: Float32
+    trace: Trace
+    events: Events
+
+
+def simulate(network: Network, images: Pixels) -> Simulated:
+    """Run a network as spikes, image by image."""
+    return Simulator(network).run(images)
+
+
+def integrate(spikes: Spikes, synapses: Array) -> tuple[Array, int]:
+    """I += w on a spike, V += I at every step: after T steps V = sum w (T - t) over the neurons that fired.
+
+    spikes (T, targets, neurons), synapses (neurons, O)  ->  V (targets, O), synapses crossed. Each target row has its
+    own copy of the neurons: a token for linear layers.
+    """
+    current = np.zeros((spikes.shape[1], synapses.shape[1]), dtype=synapses.dtype)
+    voltage = np.zeros_like(current)
+    crossed = 0
+    for arrived in spikes:
+        target, neuron = np.nonzero(arrived)
+        _deliver(current, target, synapses[neuron])
+        crossed += target.size * synapses.shape[1]
+        voltage += current
+    return voltage, crossed
+
+
+def fire(reached: Reached, window: int, signed: bool) -> Spikes:
+    """One spike at the first step n whose level T - n is reached; (T, ..., neurons), or ON and OFF neurons (..., 2 n).
+
+    An OFF neuron stands for -m: it fires at the first n at which the level 1 - m, m = T - n, is not reached.
+    """
+    trains = [_first_crossing(reached, window)]
+    if signed:
+        trains.append(_first_crossing(lambda level: ~reached(1 - level), window))
+    return np.concatenate(trains, axis=-1)
+
+
+def _first_crossing(condition: Reached, window: int) -> Spikes:
+    waiting: Array | None = None
+    train = []
+    for step in range(window):
+        crossed = condition(window - step)
+        waiting = np.ones(crossed.shape, dtype=bool) if waiting is None else waiting
+        train.append(crossed & waiting)
+        waiting &= ~crossed
+    return np.stack(train)
+
+
+def relate(q: Spikes, k: Spikes) -> tuple[Int64, int]:
+    """D_ij = sum_c |t^q_ic - t^k_jc| by counters that run between two spikes; (T, H, N, C) each -> (H, N, N).
+
+    A spike starts the counters of all partners that have not fired and stops those of partners that have. Counters that
+    still run end with the window, where a silent neuron's latency lies.
+    """
+    _, heads, tokens, channels = q.shape
+    # +1 for a partner that has not fired, -1 for one that has, laid out so that one spike meets one row.
+    q_state = np.ones((heads, channels, tokens), dtype=np.int32)
+    k_state = np.ones((heads, channels, k.shape[2]), dtype=np.int32)
+    running = np.zeros((heads, tokens, k.shape[2]), dtype=np.int32)
+    distance = np.zeros(running.shape, dtype=np.int64)
+    crossed = 0
+    for q_now, k_now in zip(q, k, strict=True):
+        crossed += _meet(running, q_now, k_state)
+        q_state[q_now.transpose(0, 2, 1)] = -1
+        crossed += _meet(running.transpose(0, 2, 1), k_now, q_state)
+        k_state[k_now.transpose(0, 2, 1)] = -1
+        distance += running
+    return distance, crossed
+
+
+def _meet(running: Array, now: Spikes, partners: Array) -> int:
+    head, token, channel = np.nonzero(now)
+    change = np.zeros((now.shape[0] * now.shape[1], partners.shape[2]), dtype=running.dtype)
+    _deliver(change, head * now.shape[1] + token, partners[head, channel])
+    running += change.reshape(running.shape)
+    return int(head.size * partners.shape[2])
+
+
+def leak_affinities(distance: Int64, mantissa: Array, exponent: Array) -> tuple[Int64, Int64, int]:
+    """Every pair's membrane after its own number of leak steps, (H, N, M), the sums of its rows (H, N), and the steps.
+
+    All membranes of a head start together and leak alike, so one trajectory a head serves them all: a pair reads it
+    when its time is up. The first pair of a row to do so sets the row's gain, a power of two.
+    """
+    heads = distance.shape[0]
+    affinity = np.zeros(distance.shape, dtype=np.int64)
+    gain = np.zeros(distance.shape[:2], dtype=np.int64)
+    started = np.zeros(distance.shape[:2], dtype=bool)
+    u, e = np.full(heads, leak.START_MANTISSA, dtype=np.uint64), np.full(heads, leak.START_EXPONENT, dtype=np.int64)
+    order = np.argsort(distance, axis=None, kind="stable")
+    last = int(distance.flat[order[-1]])
+    ends = np.searchsorted(distance.reshape(-1)[order], np.arange(last + 1), side="right")
+    begin = 0
+    for end in ends:
+        if end > begin:
+            head, query, key = np.unravel_index(order[begin:end], distance.shape)
+            fresh = ~started[head, query]
+            gain[head[fresh], query[fresh]] = e[head[fresh]]
+            started[head[fresh], query[fresh]] = True
+            affinity[head, query, key] = leak.read(u[head], e[head], gain[head, query])
+        u, e = leak.step(u, e, mantissa.astype(np.uint64), exponent.astype(np.int64))
+        begin = end
+    return affinity, affinity.sum(axis=-1), last
+
+
+def mix(spikes: Spikes, affinity: Int64, signed: bool) -> tuple[Int64, int]:
+    """Value spikes through affinities, I += A on a spike, V += I at every step.
+
+    spikes (T, H, M, C) or (T, H, M, 2 C) with OFF neurons, affinity (H, N, M)  ->  V (H, C, N), synapses crossed.
+    """
+    window, heads, _, neurons = spikes.shape
+    channels = neurons // 2 if signed else neurons
+    synapses = np.ascontiguousarray(affinity.transpose(0, 2, 1))
+    current = np.zeros((heads * channels, affinity.shape[1]), dtype=np.int64)
+    voltage = np.zeros_like(current)
+    crossed = 0
+    for step in range(window):
+        for sign, part in enumerate(np.split(spikes[step], 2 if signed else 1, axis=-1)):
+            head, channel, source = np.nonzero(part.transpose(0, 2, 1))
+            arrivals = synapses[head, source]
+            _deliver(current, head * channels + channel, -arrivals if sign else arrivals)
+            crossed += arrivals.size
+        voltage += current
+    return voltage.reshape(heads, channels, -1), crossed
+
+
+def _deliver(current: Array, target: Array, arrivals: Array) -> None:
+    """current[target] += arrivals, for targets in rising order, one row an arrival."""
+    if target.size:
+        starts = np.flatnonzero(np.diff(target, prepend=-1))
+        current[target[starts]] += np.add.reduceat(arrivals, starts, axis=0)
+
+
+@dataclass(frozen=True)
+class _Thresholds:
+    qk: Array
+    v: Array
+    readout: Array
+    rise: Array
+    fall: Array
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A network with its thresholds worked out, ready to run as spikes."""
+
+    network: Network
+
+    @cached_property
+    def exponents(self) -> range:
+        """Every power of two that a row can be scaled by; the nearest key alone has a mass of at least 2**14."""
+        return range(14, int(pow2_exponent(self.network.config.tokens * leak.AFFINITY_MAX)) + 1)
+
+    @cached_property
+    def thresholds(self) -> tuple[_Thresholds, ...]:
+        return tuple(self._thresholds(block) for block in self.network.blocks)
+
+    def _thresholds(self, block: Block) -> _Thresholds:
+        network, window, d = self.network, self.network.config.window, self.network.config.width
+        qk, v = (
+            Layer(block.qkv.weight[part], block.qkv.scale[part], block.qkv.shift[part])
+            for part in (slice(0, 2 * d), slice(2 * d, None))
+        )
+        rise, fall = fold.ladder_thresholds(block.fc1, block.rise, block.fall)
+        return _Thresholds(
+            qk=fold.layer_thresholds(qk, network.low("q"), window),
+            v=fold.layer_thresholds(v, network.low("v"), window),
+            readout=fold.readout_thresholds(block.readout, network.low("readout"), window, self.exponents),
+            rise=rise,
+            fall=fall,
+        )
+
+    def run(self, images: Pixels) -> Simulated:
+        """Logits, codes and events of a batch of images (B, S, S, 3)."""
+        network = self.network
+        check_images(images, network.config.image_size)
+        events = Events(network.config.window)
+        traces, scores = [], []
+        for image in images:
+            trace = Trace(network.config.window)
+            stream = network.embed(image[None])[0]
+            for index in range(network.config.depth):
+                stream = self._attention(index, stream, trace, events)
+                stream = self._feed_forward(index, stream, trace, events)
+            events.images += 1
+            scores.append(network.classify(stream[None])[0])
+            traces.append(trace)
+        whole = Trace(network.config.window)
+        for key in traces[0]:
+            whole.note(*key, np.stack([trace[key] for trace in traces]))
+        return Simulated(network.to_logits(np.stack(scores)), whole, events)
+
+    def _attention(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
+        network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
+        width = network.config.width
+        pre = block.attention_norm.pre(stream, network.eps)
+        spikes = self._emit(index, "attention_in", lambda level: pre >= level, trace, events)
+        voltage = self._linear(index, "qkv", block.qkv, "attention_in", spikes, events)
+        q, k, v = np.split(voltage, 3, axis=-1)
+        q_spikes = self._emit(index, "q", _ladder(q, theta.qk[:width], network.low("q")), trace, events)
+        k_spikes = self._emit(index, "k", _ladder(k, theta.qk[width:], network.low("k")), trace, events)
+        v_spikes = self._emit(index, "v", _ladder(v, theta.v, network.low("v")), trace, events)
+
+        distance, crossed = relate(self._by_head(q_spikes), self._by_head(k_spikes))
+        events.crossed(index, "relation", crossed)
+        delay = network.delays[index]
+        affinity, mass, steps = leak_affinities(
+            distance if delay is None else distance + delay, block.leak.mantissa, block.leak.exponent
+        )
+        events.leaked(index, steps)
+        mixed, crossed = mix(self._by_head(v_spikes), affinity, network.low("v") < 0)
+        events.crossed(index, "value", crossed)
+
+        # (levels, H, 1, N): the threshold of a readout neuron falls, shifted by the power of two of its row.
+        falling = theta.readout[pow2_exponent(mass) - self.exponents[0]].transpose(2, 0, 1)[:, :, None]
+        low = network.low("readout")
+
+        def reached(level: int) -> Array:
+            return np.asarray(mixed >= falling[level - low - 1]).transpose(2, 0, 1).reshape(-1, width)
+
+        y_spikes = self._emit(index, "readout", reached, trace, events)
+        voltage = self._linear(index, "proj", block.proj, "readout", y_spikes, events)
+        return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.proj.scale, block.proj.shift))
+
+    def _feed_forward(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
+        network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
+        pre = block.mlp_norm.pre(stream, network.eps)
+        spikes = self._emit(index, "mlp_in", lambda level: pre >= level, trace, events)
+        hidden = self._linear(index, "fc1", block.fc1, "mlp_in", spikes, events)
+        low = network.low("mlp_hidden")
+
+        def reached(level: int) -> Array:
+            up, down = theta.rise[:, level - low - 1], theta.fall[:, level - low - 1]
+            return np.asarray((hidden >= up) | (hidden < down))
+
+        spikes = self._emit(index, "mlp_hidden", reached, trace, events)
+        voltage = self._linear(index, "fc2", block.fc2, "mlp_hidden", spikes, events)
+        return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.fc2.scale, block.fc2.shift))
+
+    def _emit(self, index: int, point: Point, reached: Reached, trace: Trace, events: Events) -> Spikes:
+        """One window of spikes, noted as the codes that they stand for."""
+        window, signed = self.network.config.window, self.network.low(point) < 0
+        spikes = fire(reached, window, signed)
+        events.fired(index, point, spikes)
+        codes = window - first_spike(spikes)
+        if signed:
+            on, off = np.split(codes, 2, axis=-1)
+            codes = on - off
+        trace.note(index, point, codes.astype(np.int8))
+        return spikes
+
+    def _linear(
+        self, index: int, operator: Operator, layer: Layer, source: Point, spikes: Spikes, events: Events
+    ) -> Array:
+        synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
+        if self.network.low(source) < 0:
+            synapses = np.concatenate([synapses, -synapses])
+        voltage, crossed = integrate(spikes, synapses)
+        events.crossed(index, operator, crossed)
+        return voltage if layer.exact else voltage.astype(np.float32)
+
+    def _by_head(self, spikes: Spikes) -> Spikes:
+        """(T, N, D) or (T, N, 2 D) -> (T, H, N, C) or (T, H, N, 2 C), each head with its own OFF neurons."""
+        config = self.network.config
+        parts = spikes.reshape(*spikes.shape[:2], -1, config.heads, config.head_width)
+        return parts.transpose(0, 3, 1, 2, 4).reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
+
+
+def _ladder(voltage: Array, theta: Array, low: int) -> Reached:
+    def reached(level: int) -> Array:
+        return np.asarray(voltage >= theta[:, level - low - 1])
+
+    return reached

@@ -1,0 +1,161 @@
+"""CIFAR-10 and CIFAR-100 in their official binary and python layouts."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lapis.data.images import ArrayImages, Labels, Pixels
+from lapis.errors import LapisError
+
+Split = Literal["train", "test"]
+
+SIDE = 32
+PIXEL_BYTES = 3 * SIDE * SIDE
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder of one official archive.
+
+    A binary record is `label_bytes` labels, of which the last counts, and 3072 pixels.
+    """
+
+    folder: str
+    train: tuple[str, ...]
+    test: str
+    classes: int
+    names: str
+    label_bytes: int
+    label_key: bytes = b"labels"
+    names_key: bytes = b"label_names"
+
+    @property
+    def binary(self) -> bool:
+        return self.test.endswith(".bin")
+
+    def files(self, split: Split) -> tuple[str, ...]:
+        return self.train if split == "train" else (self.test,)
+
+
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+LAYOUTS = {
+    "cifar10": (
+        Layout("cifar-10-batches-bin", tuple(f"{b}.bin" for b in BATCHES), "test_batch.bin", 10, "batches.meta.txt", 1),
+        Layout("cifar-10-batches-py", BATCHES, "test_batch", 10, "batches.meta", 1),
+    ),
+    "cifar100": (
+        Layout("cifar-100-binary", ("train.bin",), "test.bin", 100, "fine_label_names.txt", 2),
+        Layout("cifar-100-python", ("train",), "test", 100, "meta", 2, b"fine_labels", b"fine_label_names"),
+    ),
+}
+
+
+def find_layout(folder: Path, dataset: str | None = None) -> tuple[Path, Layout] | None:
+    """The CIFAR folder at or directly under `folder`, of one dataset or of either."""
+    for name, layouts in LAYOUTS.items():
+        if dataset in (None, name):
+            for layout in layouts:
+                for place in (folder / layout.folder, folder):
+                    if (place / layout.test).is_file() and place.name == layout.folder:
+                        return place, layout
+    return None
+
+
+def load_cifar(folder: Path, layout: Layout, split: Split) -> ArrayImages:
+    """All images of a split, in memory: 150 MB for training, 30 MB for testing."""
+    read = _read_binary if layout.binary else _read_python
+    parts = [read(folder / name, layout) for name in layout.files(split)]
+    labels = np.concatenate([part[0] for part in parts])
+    pixels = np.concatenate([part[1] for part in parts])
+    return ArrayImages(pixels, labels, _class_names(folder, layout))
+
+
+def _read_binary(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
+    data = np.frombuffer(_bytes(path), np.uint8)
+    record = layout.label_bytes + PIXEL_BYTES
+    if not data.size or data.size % record:
+        raise LapisError(f"{path} has {data.size} bytes, not a multiple of {record}: it is cut short; fetch it again")
+    records = data.reshape(-1, record)
+    return _labels(path, records[:, layout.label_bytes - 1], layout), _interleave(records[:, layout.label_bytes :])
+
+
+def _read_python(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
+    table = _unpickle(path)
+    pixels = table.get(b"data")
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXEL_BYTES,):
+        raise LapisError(f"{path} holds no uint8 array 'data' of rows of {PIXEL_BYTES}; it is not a CIFAR batch")
+    labels = table.get(layout.label_key)
+    if not isinstance(labels, list) or len(labels) != len(pixels):
+        raise LapisError(f"{path} holds no list {layout.label_key.decode()!r} with a label for each image")
+    return _labels(path, np.asarray(labels), layout), _interleave(pixels)
+
+
+def _labels(path: Path, labels: Any, layout: Layout) -> Labels:
+    if labels.max() >= layout.classes:
+        raise LapisError(f"{path} holds the label {labels.max()}; labels lie in 0..{layout.classes - 1}")
+    converted: Labels = labels.astype(np.int64)
+    return converted
+
+
+def _interleave(planes: Pixels) -> Pixels:
+    """Rows of three colour planes -> (n, 32, 32, 3)."""
+    return np.ascontiguousarray(planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+
+
+def _class_names(folder: Path, layout: Layout) -> tuple[str, ...]:
+    path = folder / layout.names
+    if not path.is_file():  # names are for display; the labels do not need them
+        return tuple(str(index) for index in range(layout.classes))
+    if layout.binary:
+        names = _bytes(path).decode("utf-8", "replace").split()
+    else:
+        names = [name.decode("utf-8", "replace") for name in _unpickle(path).get(layout.names_key, [])]
+    if len(names) != layout.classes:
+        raise LapisError(f"{path} names {len(names)} classes, not {layout.classes}")
+    return tuple(names)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LapisError(f"cannot read {path}: {error.strerror}; fetch the archive again") from error
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads the arrays and lists of a CIFAR batch and refuses to call anything else."""
+
+    ALLOWED = ("_reconstruct", "ndarray", "dtype")
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "numpy" and name in self.ALLOWED:
+            # The official files name numpy's module of 2009; this is where the function lives now.
+            return _RECONSTRUCT if name == "_reconstruct" else getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            return _encode
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+_RECONSTRUCT = np.zeros(1).__reduce__()[0]
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    return text.encode(encoding)
+
+
+def _unpickle(path: Path) -> dict[bytes, Any]:
+    try:
+        with path.open("rb") as file:
+            table = _ArraysOnly(file, encoding="bytes").load()
+    except OSError as error:
+        raise LapisError(f"cannot read {path}: {error.strerror}; fetch the archive again") from error
+    except Exception as error:  # a damaged pickle raises many kinds
+        raise LapisError(f"{path} is not a CIFAR batch: {error}") from error
+    if not isinstance(table, dict):
+        raise LapisError(f"{path} is not a CIFAR batch: it holds a {type(table).__name__}")
+    return table

@@ -1,0 +1,48 @@
+"""Images as a tree of folders, one folder a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from lapis.data.images import FileImages
+from lapis.errors import LapisError
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders that hold images, sorted by name."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and any(_is_image(file) for file in path.iterdir())
+    )
+
+
+def load_folder(folder: Path) -> FileImages:
+    """Every image under `folder`'s class folders.
+
+    Where all folder names are numbers, the number is the class; else classes are the sorted names, counted from 0.
+    """
+    folders = class_folders(folder)
+    if not folders:
+        raise LapisError(f"{folder} has no folders with images; expected one folder a class, images inside")
+    names = [path.name for path in folders]
+    if all(name.isdecimal() for name in names):
+        numbers = [int(name) for name in names]
+        classes = tuple(str(index) for index in range(max(numbers) + 1))
+    else:
+        numbers, classes = list(range(len(names))), tuple(names)
+    paths: list[Path] = []
+    labels: list[int] = []
+    for path, number in zip(folders, numbers, strict=True):
+        files = sorted(file for file in path.iterdir() if _is_image(file))
+        paths += files
+        labels += [number] * len(files)
+    return FileImages(tuple(paths), np.asarray(labels, np.int64), classes)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")

@@ -1,0 +1,166 @@
+"""From pixels to the tensors that a network takes, and what is done to them on the way in training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from lapis.data.images import Pixels
+from lapis.errors import LapisError
+
+# The share of the shorter side that a test crop keeps, as ImageNet classifiers are commonly tested.
+TEST_CROP = 0.875
+
+
+class Normalise(NamedTuple):
+    """(pixel / 255 - mean) / std, by channel."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+NORMALISE = {
+    "imagenet": Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "cifar": Normalise((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+}
+
+
+def normalise_by_name(name: str) -> Normalise:
+    if name not in NORMALISE:
+        raise LapisError(f"normalise={name!r} is unknown; use {', '.join(NORMALISE)}")
+    return NORMALISE[name]
+
+
+def to_tensor(pixels: Pixels, size: int, rule: Normalise) -> Tensor:
+    """uint8 (n, h, w, 3) -> float (n, 3, size, size), resized where needed, normalised."""
+    images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float()
+    if images.shape[-2:] != (size, size):
+        shrinks = max(images.shape[-2:]) > size
+        images = F.interpolate(images, size=(size, size), mode="bicubic", antialias=shrinks).clamp_(0, 255)
+    scale = 1 / (255 * torch.tensor(rule.std))
+    shift = -torch.tensor(rule.mean) / torch.tensor(rule.std)
+    return images.mul_(scale.view(3, 1, 1)).add_(shift.view(3, 1, 1)).contiguous()
+
+
+def renormalise(images: Tensor, old: Normalise, new: Normalise) -> Tensor:
+    """Images normalised by one rule, as another would have them."""
+    if old == new:
+        return images
+    scale = torch.tensor(old.std) / torch.tensor(new.std)
+    shift = (torch.tensor(old.mean) - torch.tensor(new.mean)) / torch.tensor(new.std)
+    return images * scale.view(3, 1, 1).to(images) + shift.view(3, 1, 1).to(images)
+
+
+def centre_crop(pixels: Pixels, size: int, share: float = TEST_CROP) -> Pixels:
+    """Shorter side to size / share, then the central square of `size`."""
+    short = round(size / share)
+    height, width = pixels.shape[:2]
+    if min(height, width) != short:
+        ratio = short / min(height, width)
+        shape = (max(short, round(width * ratio)), max(short, round(height * ratio)))
+        pixels = np.asarray(Image.fromarray(pixels).resize(shape, Image.Resampling.BICUBIC))
+        height, width = pixels.shape[:2]
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return pixels[top : top + size, left : left + size]
+
+
+def random_resized_crop(
+    pixels: Pixels, size: int, smallest: float, generator: np.random.Generator, tries: int = 10
+) -> Pixels:
+    """A box of a random area (`smallest`..1) and shape (3/4..4/3), resized to a square of `size`."""
+    height, width = pixels.shape[:2]
+    for _ in range(tries):
+        area = height * width * generator.uniform(smallest, 1.0)
+        shape = math.exp(generator.uniform(math.log(3 / 4), math.log(4 / 3)))
+        box_width, box_height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            break
+    else:
+        box_width = box_height = min(height, width)
+    top = int(generator.integers(height - box_height + 1))
+    left = int(generator.integers(width - box_width + 1))
+    box = (left, top, left + box_width, top + box_height)
+    return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC, box=box))
+
+
+def shifted_crops(pixels: Pixels, tops: npt.NDArray[np.int64], lefts: npt.NDArray[np.int64], padding: int) -> Pixels:
+    """Each image padded by its mirrored border, cut back to its size at (top, left) in 0..2*padding."""
+    if padding == 0:
+        return pixels
+    height, width = pixels.shape[1:3]
+    edges = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(pixels, edges, "reflect"), (height, width), axis=(1, 2))
+    crops: Pixels = windows[np.arange(len(pixels)), tops, lefts].transpose(0, 2, 3, 1)
+    return crops
+
+
+def flipped(pixels: Pixels, which: npt.NDArray[np.bool_]) -> Pixels:
+    """The chosen images mirrored left to right."""
+    return np.where(which[:, None, None, None], pixels[:, :, ::-1], pixels)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Two images of a batch blended: pixel-wise by `share` (mixup), or the second pasted into a box (cutmix)."""
+
+    share: float
+    box: tuple[int, int, int, int] | None = None
+
+
+def draw_mix(generator: np.random.Generator, probability: float, mixup: float, cutmix: float, size: int) -> Mix | None:
+    """What happens to one batch: with `probability` a mix, of a kind that has a positive alpha."""
+    kinds = [kind for kind, alpha in (("mixup", mixup), ("cutmix", cutmix)) if alpha > 0]
+    # Always three draws, so that what follows in the stream does not depend on the outcome.
+    chance, which, place = generator.uniform(), generator.uniform(), generator.uniform(size=2)
+    if not kinds or chance >= probability:
+        return None
+    kind = kinds[int(which * len(kinds))]
+    share = float(generator.beta(*((mixup if kind == "mixup" else cutmix,) * 2)))
+    if kind == "mixup":
+        return Mix(share)
+    half = size * math.sqrt(1 - share) / 2
+    row, column = (place * size).tolist()
+    top, bottom = round(max(0, row - half)), round(min(size, row + half))
+    left, right = round(max(0, column - half)), round(min(size, column + half))
+    return Mix(1 - (bottom - top) * (right - left) / size**2, (top, bottom, left, right))
+
+
+def mix_images(images: Tensor, mix: Mix) -> Tensor:
+    """Image i meets image i + n/2 (mod n): the batch is already in random order."""
+    partners = images.roll(len(images) // 2, 0)
+    if mix.box is None:
+        return images * mix.share + partners * (1 - mix.share)
+    top, bottom, left, right = mix.box
+    mixed = images.clone()
+    mixed[:, :, top:bottom, left:right] = partners[:, :, top:bottom, left:right]
+    return mixed
+
+
+def soft_targets(labels: Tensor, classes: int, smoothing: float, mix: Mix | None) -> Tensor:
+    """One-hot rows, smoothed by `smoothing / classes`, mixed as the images were."""
+    rows = torch.full((len(labels), classes), smoothing / classes)
+    rows.scatter_(1, labels[:, None], 1 - smoothing + smoothing / classes)
+    return rows if mix is None else rows * mix.share + rows.roll(len(rows) // 2, 0) * (1 - mix.share)
+
+
+def erase(images: Tensor, generators: list[np.random.Generator], probability: float) -> Tensor:
+    """Random erasing: a box of 2 to 33 % of the image set to the mean (zero after normalising), in place."""
+    height, width = images.shape[-2:]
+    for image, generator in zip(images, generators, strict=True):
+        if generator.uniform() >= probability:
+            continue
+        area = height * width * generator.uniform(0.02, 1 / 3)
+        shape = math.exp(generator.uniform(math.log(0.3), math.log(1 / 0.3)))
+        box_height, box_width = min(height, round(math.sqrt(area * shape))), min(width, round(math.sqrt(area / shape)))
+        top, left = int(generator.integers(height - box_height + 1)), int(generator.integers(width - box_width + 1))
+        image[:, top : top + box_height, left : left + box_width] = 0
+    return images

@@ -1,0 +1,122 @@
+"""Activities: the share of neurons that fire at each block and measuring point, given or measured, and their file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lapis.config import LapisConfig, nearest
+from lapis.energy.counts import check_tally, needed_points
+from lapis.errors import LapisError
+from lapis.trace import POINTS, Point, Tally
+
+_FILE_KIND = "lapis tally"
+_FILE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Activities:
+    """rho[block, point] in 0..1: the share of neurons that emit their single spike in a window."""
+
+    rates: Mapping[tuple[int, Point], float]
+
+    @classmethod
+    def uniform(cls, config: LapisConfig, rates: Mapping[Point, float]) -> Activities:
+        """The same activity in every block."""
+        for point, rate in rates.items():
+            if point not in POINTS:
+                raise LapisError(
+                    f"unknown measuring point {point!r}; {nearest(str(point), POINTS)}use {', '.join(POINTS)}"
+                )
+            if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+                raise LapisError(f"activity {point}={rate!r} must be a share of neurons, from 0 to 1")
+        made = cls({(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()})
+        made.check(config)
+        return made
+
+    @classmethod
+    def measured(cls, config: LapisConfig, tally: Tally) -> Activities:
+        """The activities that a tally counted, block by block."""
+        check_tally(config, tally)
+        return cls({key: tally.fired[key] / tally.neurons[key] for key in tally.fired})
+
+    def check(self, config: LapisConfig) -> None:
+        """Refuse activities that leave out a point where this network fires."""
+        for block in range(config.depth):
+            missing = [point for point in needed_points(config) if (block, point) not in self.rates]
+            if missing:
+                raise LapisError(
+                    f"block {block} has no activity for {', '.join(missing)}; "
+                    f"this network fires at {', '.join(needed_points(config))}"
+                )
+
+    def at(self, block: int, point: Point) -> float:
+        return self.rates[block, point]
+
+    def mean(self, block: int, points: tuple[Point, ...]) -> float:
+        """Mean activity over several points of one block; they have equally many neurons."""
+        return math.fsum(self.at(block, point) for point in points) / len(points)
+
+    def over_blocks(self) -> dict[Point, float]:
+        """Activity at every point, over all blocks."""
+        found: dict[Point, list[float]] = {}
+        for (_, point), rate in self.rates.items():
+            found.setdefault(point, []).append(rate)
+        return {point: math.fsum(found[point]) / len(found[point]) for point in POINTS if point in found}
+
+
+def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None) -> None:
+    """Write a tally as JSON, with the configuration it was measured on if that is given."""
+    points = [
+        {"block": block, "point": point, "fired": tally.fired[block, point], "neurons": tally.neurons[block, point]}
+        for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1])))
+    ]
+    content = {
+        "kind": _FILE_KIND,
+        "version": _FILE_VERSION,
+        "images": tally.images,
+        "config": None if config is None else config.to_dict(),
+        "points": points,
+    }
+    try:
+        Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise LapisError(f"the tally cannot be written to {path}: {error}") from error
+
+
+def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:
+    """Read what `save_tally` wrote; every count is checked."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise LapisError(f"{path} is not a readable tally: {error}") from error
+    if not isinstance(content, dict) or content.get("kind") != _FILE_KIND or content.get("version") != _FILE_VERSION:
+        raise LapisError(f"{path} is not a {_FILE_KIND} of version {_FILE_VERSION}; `save_tally` writes them")
+    entries = content.get("points")
+    if not isinstance(entries, list):
+        raise LapisError(f"{path}: 'points' must be a list of counts, not {type(entries).__name__}")
+    tally = Tally(images=_count(content.get("images"), f"{path}: images"))
+    for number, entry in enumerate(entries):
+        where = f"{path}: points[{number}]"
+        if not isinstance(entry, dict) or entry.get("point") not in POINTS:
+            raise LapisError(f"{where} names no measuring point; use {', '.join(POINTS)}")
+        point: Point = entry["point"]
+        key = (_count(entry.get("block"), f"{where}.block"), point)
+        fired, seen = _count(entry.get("fired"), f"{where}.fired"), _count(entry.get("neurons"), f"{where}.neurons")
+        if key in tally.fired:
+            raise LapisError(f"{where} repeats block {key[0]}, point {point!r}")
+        if seen < 1 or fired > seen:
+            raise LapisError(f"{where}: {fired} of {seen} neurons fired; a neuron fires at most once")
+        tally.fired[key], tally.neurons[key] = fired, seen
+    fields = content.get("config")
+    return tally, None if fields is None else LapisConfig.from_dict(fields)
+
+
+def _count(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise LapisError(f"{where}={value!r} must be a whole number, 0 or more")
+    return value

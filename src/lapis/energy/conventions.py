@@ -1,0 +1,75 @@
+"""What is counted, and as what: the accounts that papers on spiking transformers keep, side by side.
+
+A figure in millijoules means nothing without the name of its convention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lapis.config import nearest
+from lapis.energy.costs import Kind
+from lapis.errors import LapisError
+
+# dense: every channel of every pair once.   subtract_and_add: the same, as two additions.
+# rate: the dense count times the mean activity of q and k.   delivered: one operation for each spike and its N targets.
+RelationCount = Literal["dense", "subtract_and_add", "rate", "delivered"]
+
+
+@dataclass(frozen=True)
+class Convention:
+    """The choices in which accounts of the same network differ; the defaults are the paper's."""
+
+    name: str
+    says: str
+    relation: RelationCount = "dense"
+    # The paper scales the value path by the mean activity of q, k and v; only the spikes of v are delivered there.
+    value_by_v_alone: bool = False
+    value_kind: Kind = "accumulate"
+    # A real readout is a sum of weighted spikes, not a spike: multiplied unless a convention says it is accumulated.
+    real_readout_accumulates: bool = False
+    lookups_and_scaling: bool = True
+    patch_and_head: bool = True
+    # Membrane updates, normalisation, residual additions, row sums, position delays, the dense softmax.
+    everything_else: bool = False
+
+
+CONVENTIONS: dict[str, Convention] = {
+    convention.name: convention
+    for convention in (
+        Convention("paper", "the appendix of the paper; patch embedding and head as FP32 MACs"),
+        Convention(
+            "full",
+            "the paper's, and T membrane updates a neuron, norm, residual, row sums, position; dense: softmax too",
+            everything_else=True,
+        ),
+        Convention(
+            "strict",
+            "non-binary numbers at full price: the value path as MACs, |q - k| and its sum as two additions",
+            relation="subtract_and_add",
+            value_kind="mac",
+        ),
+        Convention(
+            "lenient",
+            "every operator is rate x dense accumulates, sums of spikes included, as most spiking transformers count",
+            relation="rate",
+            real_readout_accumulates=True,
+        ),
+        Convention(
+            "synaptic",
+            "spikes delivered to a target and nothing else: no lookups, scaling, patch embedding or head",
+            relation="delivered",
+            value_by_v_alone=True,
+            lookups_and_scaling=False,
+            patch_and_head=False,
+        ),
+    )
+}
+
+
+def convention_named(name: str) -> Convention:
+    """A convention by its name."""
+    if name not in CONVENTIONS:
+        raise LapisError(f"unknown convention {name!r}; {nearest(name, CONVENTIONS)}use {', '.join(CONVENTIONS)}")
+    return CONVENTIONS[name]

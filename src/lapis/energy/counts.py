@@ -1,0 +1,131 @@
+"""How many operations a network makes: of the dense one from its shape, of the spiking one from the spikes it fired.
+
+L blocks, N tokens, D width, H heads, R MLP ratio. Counts are of one image unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from lapis.config import LapisConfig
+from lapis.errors import LapisError
+from lapis.trace import POINTS, Point, Tally
+
+# The six operators of a block that spikes drive.
+Operator = Literal["qkv", "relation", "value", "proj", "fc1", "fc2"]
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
+LINEAR: tuple[Operator, ...] = ("qkv", "proj", "fc1", "fc2")
+
+# The measuring points whose spikes each operator receives.
+INPUTS: dict[Operator, tuple[Point, ...]] = {
+    "qkv": ("attention_in",),
+    "relation": ("q", "k"),
+    "value": ("v",),
+    "proj": ("readout",),
+    "fc1": ("mlp_in",),
+    "fc2": ("mlp_hidden",),
+}
+
+IMAGE_CHANNELS = 3
+
+
+def dense_block(config: LapisConfig) -> dict[Operator, int]:
+    """Multiply-accumulates of one dense block: 3ND^2, N^2 D, N^2 D, ND^2, RND^2, RND^2."""
+    n, d, hidden = config.tokens, config.width, config.hidden
+    return {
+        "qkv": 3 * n * d * d,
+        "relation": n * n * d,
+        "value": n * n * d,
+        "proj": n * d * d,
+        "fc1": n * d * hidden,
+        "fc2": n * hidden * d,
+    }
+
+
+def patch_embedding(config: LapisConfig) -> int:
+    """Multiply-accumulates of the patch embedding: one dot product over a patch for each patch and channel."""
+    return config.grid**2 * IMAGE_CHANNELS * config.patch_size**2 * config.width
+
+
+def head(config: LapisConfig) -> int:
+    """Multiply-accumulates of the classifier, on one pooled token."""
+    return config.width * config.classes
+
+
+def dense_model(config: LapisConfig) -> int:
+    """Multiply-accumulates of the dense network: 12 L N D^2 + 2 L N^2 D + patch + head when R = 4."""
+    return config.depth * sum(dense_block(config).values()) + patch_embedding(config) + head(config)
+
+
+def pairs(config: LapisConfig) -> int:
+    """Query-key pairs of one block, H N^2: affinity lookups, and divisions where rows are scaled exactly."""
+    return config.heads * config.tokens**2
+
+
+def neurons(config: LapisConfig, point: Point) -> int:
+    """Values coded at a measuring point of one block."""
+    return config.tokens * (config.hidden if point == "mlp_hidden" else config.width)
+
+
+def fan_out(config: LapisConfig, operator: Operator) -> int:
+    """How many targets one spike reaches in `operator`."""
+    reach: dict[Operator, int] = {
+        "qkv": 3 * config.width,
+        "relation": config.tokens,
+        "value": config.tokens,
+        "proj": config.width,
+        "fc1": config.hidden,
+        "fc2": config.width,
+    }
+    return reach[operator]
+
+
+def weights(config: LapisConfig, operator: Operator) -> int:
+    """Stored weights of `operator` in one block; the relation and the value path have none."""
+    if operator not in LINEAR:
+        return 0
+    inputs = config.hidden if operator == "fc2" else config.width
+    return inputs * fan_out(config, operator)
+
+
+def deliveries(config: LapisConfig, tally: Tally) -> dict[tuple[int, Operator], int]:
+    """Spikes delivered to each operator of each block, over all images of the tally: fired spikes times fan-out.
+
+    A q spike meets the N keys of its head and channel, a k spike the N queries: N (fired q + fired k) for the relation.
+    """
+    check_tally(config, tally)
+    return {
+        (block, operator): sum(tally.fired[block, point] for point in INPUTS[operator]) * fan_out(config, operator)
+        for block in range(config.depth)
+        for operator in OPERATORS
+        if all((block, point) in tally.fired for point in INPUTS[operator])
+    }
+
+
+def needed_points(config: LapisConfig) -> tuple[Point, ...]:
+    """The measuring points that fire in this network: none when dense, no readout when that stays real."""
+    if not config.quantize:
+        return ()
+    return tuple(point for point in POINTS if point != "readout" or config.readout == "spikes")
+
+
+def check_tally(config: LapisConfig, tally: Tally) -> None:
+    """Refuse a tally that was not taken on a network of this shape."""
+    if tally.images < 1:
+        raise LapisError("the tally holds no images; measure at least one")
+    for block in range(config.depth):
+        for point in needed_points(config):
+            if (block, point) not in tally.fired:
+                raise LapisError(
+                    f"the tally has nothing at point {point!r} of block {block}; a network of depth {config.depth} "
+                    f"needs {', '.join(needed_points(config))} in every block"
+                )
+    for (block, point), seen in tally.neurons.items():
+        expected = tally.images * neurons(config, point)
+        if not 0 <= block < config.depth:
+            raise LapisError(f"the tally names block {block}, but depth={config.depth}; it is of another network")
+        if seen != expected:
+            raise LapisError(
+                f"the tally saw {seen} neurons at point {point!r} of block {block}; {tally.images} images of this "
+                f"configuration have {expected}. Give the configuration that was measured"
+            )

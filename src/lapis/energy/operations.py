@@ -1,0 +1,217 @@
+"""The operations of a network under a convention, before any price: one entry for each block, operator and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from lapis.config import FLOAT_WEIGHTS, LapisConfig
+from lapis.energy import counts
+from lapis.energy.activity import Activities
+from lapis.energy.conventions import Convention
+from lapis.energy.costs import Kind
+from lapis.energy.counts import LINEAR, Operator
+
+Part = Literal["patch", "attention", "mlp", "stream", "head"]
+
+# off: arithmetic alone, as in the paper.   once: every weight is fetched once an image, from the large memory.
+# each: every operation on a weight fetches it from the memory beside the adder. The truth of a chip lies between.
+Memory = Literal["off", "once", "each"]
+MEMORY: tuple[Memory, ...] = get_args(Memory)
+
+_PART: dict[Operator, Part] = {
+    "qkv": "attention",
+    "relation": "attention",
+    "value": "attention",
+    "proj": "attention",
+    "fc1": "mlp",
+    "fc2": "mlp",
+}
+
+# LayerNorm, for each value: add to the mean, subtract it, square into the variance, scale and shift.
+_NORM_ACCUMULATES = 2
+_NORM_MACS = 2
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`count` operations of one kind. `dense` is the count if every neuron fired; `driven` where spikes decide it."""
+
+    operator: str
+    part: Part
+    block: int | None
+    kind: Kind
+    count: float
+    dense: int
+    driven: bool = False
+
+
+def spiking(config: LapisConfig, rho: Activities, chosen: Convention) -> list[Operation]:
+    """What one image costs the spiking network."""
+    return [
+        *_ends(config, chosen, "patch"),
+        *(item for block in range(config.depth) for item in _block(config, block, rho, chosen)),
+        *_ends(config, chosen, "head"),
+    ]
+
+
+def dense(config: LapisConfig, chosen: Convention) -> list[Operation]:
+    """What one image costs the dense network of the same shape."""
+    return [
+        *_ends(config, chosen, "patch"),
+        *(item for block in range(config.depth) for item in _dense_block(config, block, chosen)),
+        *_ends(config, chosen, "head"),
+    ]
+
+
+def _ends(config: LapisConfig, chosen: Convention, end: Literal["patch", "head"]) -> Iterator[Operation]:
+    """The FP32 layers around the blocks, dense in every network."""
+    if chosen.patch_and_head:
+        macs = counts.patch_embedding(config) if end == "patch" else counts.head(config)
+        yield _fixed("patch embedding" if end == "patch" else "head", end, None, "mac", macs)
+    if chosen.everything_else and end == "patch" and not config.relative_position:
+        yield _fixed("position", "stream", None, "accumulate", config.tokens * config.width)
+    if chosen.everything_else and end == "head":
+        if config.mean_pooling:
+            yield _fixed("pool", "stream", None, "accumulate", config.grid**2 * config.width)
+        yield from _norm(config.width, None, 1)
+
+
+def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Iterator[Operation]:
+    dense = counts.dense_block(config)
+    linear: Kind = "accumulate" if config.weight_bits == FLOAT_WEIGHTS else "integer_accumulate"
+
+    def spikes(operator: Operator, kind: Kind, rate: float) -> Operation:
+        return Operation(operator, _PART[operator], block, kind, rate * dense[operator], dense[operator], driven=True)
+
+    def macs(operator: Operator) -> Operation:
+        return _fixed(operator, _PART[operator], block, "mac", dense[operator])
+
+    quantized = config.quantize
+    yield spikes("qkv", linear, rho.at(block, "attention_in")) if quantized else macs("qkv")
+    yield _relation(config, block, rho, chosen)
+    yield from _affinity(config, block, chosen)
+    if quantized:
+        rate = rho.at(block, "v") if chosen.value_by_v_alone else rho.mean(block, ("q", "k", "v"))
+        yield spikes("value", chosen.value_kind, rate)
+    else:
+        yield macs("value")
+    yield _projection(config, block, rho, chosen, linear)
+    yield spikes("fc1", linear, rho.at(block, "mlp_in")) if quantized else macs("fc1")
+    yield spikes("fc2", linear, rho.at(block, "mlp_hidden")) if quantized else macs("fc2")
+    if chosen.everything_else:
+        if quantized:
+            yield from _membranes(config, block, linear)
+        yield from _stream(config, block)
+
+
+def _relation(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Operation:
+    """N^2 D operations: absolute differences, or multiplications for the relations that need them."""
+    channels = counts.dense_block(config)["relation"]
+    if config.relation in ("dot", "gaussian") or not config.quantize:
+        kind: Kind = "mac" if config.relation in ("dot", "gaussian") else "accumulate"
+        return _fixed("relation", "attention", block, kind, channels)
+    # An ON and an OFF neuron for each value of a signed code: twice the channels.
+    dense = channels * (2 if config.modes.qk == "signed" else 1)
+    if chosen.relation == "dense":
+        return _fixed("relation", "attention", block, "accumulate", dense)
+    if chosen.relation == "subtract_and_add":
+        return _fixed("relation", "attention", block, "accumulate", 2 * dense)
+    # Of the ON and OFF neurons of a value at most one fires: spikes are rate x channels in every mode.
+    rate = rho.mean(block, ("q", "k"))
+    meetings = 2 if chosen.relation == "delivered" else 1
+    return Operation(
+        "relation", "attention", block, "accumulate", meetings * rate * channels, meetings * channels, True
+    )
+
+
+def _affinity(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
+    """One lookup a pair, and one scaling a pair unless it is a shift. A dot product is followed by a softmax."""
+    if config.relation == "dot":
+        yield from _softmax(config, block, chosen)
+    elif chosen.lookups_and_scaling:
+        pairs = counts.pairs(config)
+        yield _fixed("affinity", "attention", block, "lookup", pairs)
+        if chosen.everything_else:
+            yield from _row_sum_and_position(config, block)
+        yield _fixed("row scale", "attention", block, "scale" if config.row_scale == "exact" else "shift", pairs)
+
+
+def _softmax(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
+    """The paper charges a dense softmax nothing; where all is counted it is a lookup, a sum and a scaling a pair."""
+    if chosen.everything_else:
+        pairs = counts.pairs(config)
+        yield _fixed("softmax", "attention", block, "lookup", pairs)
+        yield from _row_sum_and_position(config, block)
+        yield _fixed("row scale", "attention", block, "scale", pairs)
+
+
+def _row_sum_and_position(config: LapisConfig, block: int) -> Iterator[Operation]:
+    pairs = counts.pairs(config)
+    yield _fixed("row sum", "attention", block, "accumulate", pairs)
+    if config.relative_position:
+        yield _fixed("position", "attention", block, "accumulate", pairs)
+
+
+def _projection(config: LapisConfig, block: int, rho: Activities, chosen: Convention, linear: Kind) -> Operation:
+    dense = counts.dense_block(config)["proj"]
+    if config.quantize and config.readout == "spikes":
+        rate = rho.at(block, "readout")
+    elif config.quantize and chosen.real_readout_accumulates:
+        rate = rho.rates.get((block, "readout"), 1.0)
+    else:
+        return _fixed("proj", "attention", block, "mac", dense)
+    return Operation("proj", "attention", block, linear, rate * dense, dense, driven=True)
+
+
+def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operation]:
+    """V += I at each of T steps, for the neurons behind the six linear layers and behind the value path."""
+    tokens, steps = config.tokens, config.window
+    attention = tokens * 4 * config.width * steps
+    mlp = tokens * (config.hidden + config.width) * steps
+    yield _fixed("membranes", "attention", block, linear, attention)
+    if config.readout == "spikes":
+        yield _fixed("readout membranes", "attention", block, "accumulate", tokens * config.width * steps)
+    yield _fixed("membranes", "mlp", block, linear, mlp)
+
+
+def _stream(config: LapisConfig, block: int) -> Iterator[Operation]:
+    """Two normalisations and two residual additions a block."""
+    yield from _norm(config.width, block, 2 * config.tokens)
+    yield _fixed("residual", "stream", block, "accumulate", 2 * config.tokens * config.width)
+
+
+def _norm(width: int, block: int | None, tokens: int) -> Iterator[Operation]:
+    yield _fixed("norm", "stream", block, "accumulate", _NORM_ACCUMULATES * tokens * width)
+    yield _fixed("norm", "stream", block, "mac", _NORM_MACS * tokens * width)
+    yield _fixed("norm", "stream", block, "scale", tokens)
+
+
+def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
+    """Every operator as multiply-accumulates; the exponential of the softmax is charged only where all is counted."""
+    for operator, macs in counts.dense_block(config).items():
+        yield _fixed(operator, _PART[operator], block, "mac", macs)
+    yield from _softmax(config, block, chosen)
+    if chosen.everything_else:
+        yield from _stream(config, block)
+
+
+def fetches(config: LapisConfig, made: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
+    """Bytes of weights read for the operations `made`: each weight once an image, or once for every operation on it."""
+    if memory == "off":
+        return
+    body = float_bytes if config.weight_bits == FLOAT_WEIGHTS else config.weight_bits / 8
+    stored: dict[str, float] = {operator: counts.weights(config, operator) * body for operator in LINEAR}
+    stored["patch embedding"] = counts.patch_embedding(config) // config.grid**2 * float_bytes
+    stored["head"] = counts.head(config) * float_bytes
+    kind: Kind = "global_byte" if memory == "once" else "local_byte"
+    for item in made:
+        if item.operator in stored:
+            width = body if item.operator in LINEAR else float_bytes
+            read = stored[item.operator] if memory == "once" else item.count * width
+            yield Operation(f"memory: {item.operator}", item.part, item.block, kind, read, round(read))
+
+
+def _fixed(operator: str, part: Part, block: int | None, kind: Kind, count: int) -> Operation:
+    return Operation(operator, part, block, kind, float(count), count)

@@ -1,0 +1,82 @@
+"""The packed file, field by field; docs/format.md says the same for readers in other languages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapis.config import LapisConfig
+from lapis.convert.arithmetic import MAX_WIDTH
+from lapis.convert.network import array_kinds
+from lapis.errors import LapisError
+from lapis.ops.pack6.reference import packed_width
+from lapis.preprocess import MAX_SIZE
+
+METADATA_KEY = "lapis_packed"
+VERSION = 1
+FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
+PACKED_BITS = 6
+
+LENGTH_BYTES = 8
+MAX_HEADER = 4 << 20
+# Sizes that no Lapis network comes near; a file beyond them is damaged.
+LIMITS = {"image_size": MAX_SIZE, "patch_size": 256, "classes": 1 << 17, "width": MAX_WIDTH, "depth": 256}
+MAX_MLP_RATIO = 16
+MAX_CLASS_NAME = 256
+
+DTYPES = {
+    np.dtype(np.uint8): "U8",
+    np.dtype(np.int8): "I8",
+    np.dtype(np.uint16): "U16",
+    np.dtype(np.int16): "I16",
+    np.dtype(np.uint32): "U32",
+    np.dtype(np.int32): "I32",
+    np.dtype(np.int64): "I64",
+    np.dtype(np.float32): "F32",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the file: what it is called, its dtype and shape there."""
+
+    name: str
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.kind.itemsize
+
+
+def entries(config: LapisConfig) -> dict[str, Entry]:
+    """Every tensor of the file of a network, by the network's own name for it.
+
+    Those of the blocks are stacked, block first. 6-bit weights are bytes, four to three.
+    """
+    table = {}
+    for name, (kind, shape) in array_kinds(config).items():
+        stacked = (config.depth, *shape) if name.startswith("block.") else shape
+        if is_packed6(config, name):
+            kind, stacked = np.dtype(np.uint8), (*stacked[:-1], packed_width(shape[-1]))
+        table[name] = Entry(name.replace("block.", "blocks.", 1), kind, stacked)
+    return table
+
+
+def is_packed6(config: LapisConfig, name: str) -> bool:
+    return config.weight_bits == PACKED_BITS and name.startswith("block.") and name.endswith(".weight")
+
+
+def data_bytes(config: LapisConfig) -> int:
+    """Bytes of all tensors of a packed network."""
+    return sum(entry.size for entry in entries(config).values())
+
+
+def check_limits(config: LapisConfig) -> None:
+    """Refuse sizes that are absurd before anything is computed from them."""
+    for name, limit in {**LIMITS, "mlp_ratio": MAX_MLP_RATIO}.items():
+        if getattr(config, name) > limit:
+            raise LapisError(f"{name}={getattr(config, name)} is beyond {limit}, the largest that a packed file holds")

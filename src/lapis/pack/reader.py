@@ -1,0 +1,247 @@
+"""A packed file, read with suspicion: names, types, shapes, sizes and offsets are checked before anything is allocated.
+
+The header is parsed here and not by a library, so that one clear error meets every kind of damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.config import LapisConfig
+from lapis.convert.network import Block, Layer, Leak, Network, Norm, Readout, check_convertible
+from lapis.errors import LapisError
+from lapis.ops.pack6.reference import unpack6
+from lapis.pack.format import (
+    DTYPES,
+    FIELDS,
+    LENGTH_BYTES,
+    MAX_CLASS_NAME,
+    MAX_HEADER,
+    METADATA_KEY,
+    VERSION,
+    Entry,
+    check_limits,
+    entries,
+    is_packed6,
+)
+from lapis.preprocess import Preprocess
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself, checked; `start` is where the tensors begin."""
+
+    config: LapisConfig
+    preprocess: Preprocess
+    class_names: tuple[str, ...]
+    fraction_bits: int
+    head_exponent: int
+    offsets: dict[str, tuple[int, int]]
+    start: int
+
+
+def load(path: Path) -> Network:
+    """The network of a packed file; a file that is not whole and sane is one LapisError."""
+    try:
+        with open(path, "rb") as file:
+            header = _read_header(file)
+            file.seek(header.start)
+            data = file.read()
+        return _network(header, data)
+    except LapisError as error:
+        raise LapisError(f"{path} is no sound packed network: {error}") from error
+    except OSError as error:
+        raise LapisError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_header(path: Path) -> Header:
+    """What a packed file says of itself, without its tensors."""
+    try:
+        with open(path, "rb") as file:
+            return _read_header(file)
+    except LapisError as error:
+        raise LapisError(f"{path} is no sound packed network: {error}") from error
+    except OSError as error:
+        raise LapisError(f"cannot read {path}: {error.strerror}") from error
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file calls itself a packed Lapis network; nothing else of it is judged."""
+    try:
+        with open(path, "rb") as file:
+            return METADATA_KEY in _metadata(_read_table(file)[0])
+    except (LapisError, OSError):
+        return False
+
+
+def _read_header(file: BinaryIO) -> Header:
+    table, start, size = _read_table(file)
+    about = _about(_metadata(table))
+    config = _checked_config(about["config"])
+    preprocess = Preprocess.from_dict(about["preprocess"])
+    names = about["class_names"]
+    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
+        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
+    numbers = {name: about[name] for name in ("fraction_bits", "head_exponent")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise LapisError(f"{name}={value!r} must be an integer")
+    offsets = _checked_offsets(table, entries(config), size - start)
+    return Header(config, preprocess, tuple(names), numbers["fraction_bits"], numbers["head_exponent"], offsets, start)
+
+
+def _read_table(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
+    """The header's JSON object, where the tensors start, and the size of the file."""
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(LENGTH_BYTES)
+    if len(prefix) < LENGTH_BYTES:
+        raise LapisError(f"it has {size} bytes; a header needs at least {LENGTH_BYTES}")
+    length = int.from_bytes(prefix, "little")
+    if length > min(MAX_HEADER, size - LENGTH_BYTES):
+        raise LapisError(f"its header claims {length} bytes of a file of {size}; at most {MAX_HEADER} are allowed")
+    try:
+        table = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_unique)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise LapisError(f"its header is not JSON ({type(error).__name__})") from error
+    if not isinstance(table, dict):
+        raise LapisError("its header is not a JSON object")
+    return table, LENGTH_BYTES + length, size
+
+
+def _metadata(table: dict[str, Any]) -> dict[str, Any]:
+    metadata = table.get("__metadata__")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _about(metadata: dict[str, Any]) -> dict[str, Any]:
+    text = metadata.get(METADATA_KEY)
+    if not isinstance(text, str) or len(metadata) != 1:
+        raise LapisError(
+            f"its metadata must hold {METADATA_KEY!r} and nothing else; a training checkpoint is packed by `lapis pack`"
+        )
+    try:
+        about = json.loads(text, object_pairs_hook=_unique)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise LapisError(f"its description is not JSON ({type(error).__name__})") from error
+    if not isinstance(about, dict) or "version" not in about:
+        raise LapisError("its description names no format version")
+    if about["version"] != VERSION or isinstance(about["version"], bool):
+        raise LapisError(f"format version {about['version']!r} is unknown; this Lapis reads version {VERSION}")
+    if tuple(sorted(about)) != FIELDS:
+        raise LapisError(f"its description has the fields {sorted(about)}; version {VERSION} has {list(FIELDS)}")
+    return about
+
+
+def _checked_config(fields: Any) -> LapisConfig:
+    try:
+        config = LapisConfig.from_dict(fields)
+    except (TypeError, AttributeError) as error:
+        raise LapisError(f"its configuration has a field of the wrong type ({error})") from error
+    if config.to_dict() != fields:
+        raise LapisError("its configuration leaves fields out")
+    check_limits(config)
+    check_convertible(config)
+    return config
+
+
+def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], available: int) -> dict[str, tuple[int, int]]:
+    """Where each tensor lies: all expected ones, no other, back to back over exactly the bytes that there are."""
+    found = table.keys() - {"__metadata__"}
+    wanted = {entry.name for entry in expected.values()}
+    if found != wanted:
+        odd = sorted(found ^ wanted)[0]
+        raise LapisError(f"tensor {odd!r} is {'missing' if odd in wanted else 'unknown'}")
+    offsets = {name: _checked_offset(entry, table[entry.name]) for name, entry in expected.items()}
+    end = 0
+    for begin, stop in sorted(offsets.values()):
+        if begin != end:
+            raise LapisError(f"tensors overlap or leave a gap at byte {min(begin, end)}")
+        end = stop
+    if end != available:
+        raise LapisError(f"its tensors need {end} bytes, it has {available}")
+    return offsets
+
+
+def _checked_offset(entry: Entry, said: Any) -> tuple[int, int]:
+    if not isinstance(said, dict) or said.keys() != {"dtype", "shape", "data_offsets"}:
+        raise LapisError(f"tensor {entry.name!r} needs dtype, shape and data_offsets")
+    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    needed = DTYPES[entry.kind], list(entry.shape)
+    if (dtype, shape) != needed or not all(type(side) is int for side in shape):
+        raise LapisError(f"tensor {entry.name!r} is {dtype} {shape}; this configuration needs {needed[0]} {needed[1]}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
+        raise LapisError(f"tensor {entry.name!r} needs two integer offsets")
+    begin, end = offsets
+    if begin < 0 or end - begin != entry.size:
+        raise LapisError(f"tensor {entry.name!r} spans {begin}..{end}; it has {entry.size} bytes")
+    return begin, end
+
+
+def _network(header: Header, data: bytes) -> Network:
+    config, table = header.config, entries(header.config)
+    if len(data) != max(end for _, end in header.offsets.values()):
+        raise LapisError("it changed while it was read")
+
+    def array(name: str) -> Array:
+        entry, (begin, end) = table[name], header.offsets[name]
+        raw = np.frombuffer(data[begin:end], dtype=entry.kind.newbyteorder("<")).reshape(entry.shape)
+        return raw.astype(entry.kind)
+
+    arrays = {name: array(name) for name in table}
+
+    def part(name: str, index: int) -> Array:
+        full = f"block.{name}"
+        if is_packed6(config, full):
+            return unpack6(arrays[full][index], config.hidden if name == "fc2.weight" else config.width)
+        return np.asarray(arrays[full][index])
+
+    def layer(name: str, index: int) -> Layer:
+        return Layer(part(f"{name}.weight", index), part(f"{name}.scale", index), part(f"{name}.shift", index))
+
+    def norm(name: str, index: int) -> Norm:
+        return Norm(part(f"{name}.gain", index), part(f"{name}.shift", index))
+
+    def block(index: int) -> Block:
+        delay = part("leak.delay", index) if config.relative_position else None
+        return Block(
+            attention_norm=norm("attention_norm", index),
+            qkv=layer("qkv", index),
+            leak=Leak(part("leak.mantissa", index), part("leak.exponent", index), delay),
+            readout=Readout(part("readout.scale", index), part("readout.shift", index)),
+            proj=layer("proj", index),
+            mlp_norm=norm("mlp_norm", index),
+            fc1=layer("fc1", index),
+            rise=part("rise", index),
+            fall=part("fall", index),
+            fc2=layer("fc2", index),
+        )
+
+    return Network(
+        config=config,
+        preprocess=header.preprocess,
+        class_names=header.class_names,
+        fraction_bits=header.fraction_bits,
+        patch_weight=arrays["patch_weight"],
+        patch_shift=arrays["patch_shift"],
+        position=arrays["position"],
+        blocks=tuple(block(index) for index in range(config.depth)),
+        head_weight=arrays["head_weight"],
+        head_bias=arrays["head_bias"],
+        head_exponent=header.head_exponent,
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise LapisError("a name appears twice in its header")
+    return table

@@ -1,0 +1,47 @@
+"""A deployed network as bytes: the same network gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save as to_safetensors
+
+from lapis.convert.network import Network, array_of
+from lapis.files import write_atomically
+from lapis.ops.pack6.reference import pack6
+from lapis.pack.format import METADATA_KEY, VERSION, check_limits, entries, is_packed6
+
+
+def save(path: Path, network: Network) -> int:
+    """Write a packed network, whole or not at all; the number of bytes."""
+    data = pack(network)
+    write_atomically(path, data)
+    return len(data)
+
+
+def pack(network: Network) -> bytes:
+    """The packed file of a network."""
+    config = network.config
+    check_limits(config)
+    tensors: dict[str, Any] = {}
+    for name, entry in entries(config).items():
+        if name.startswith("block."):
+            parts = [array_of(block, name) for block in network.blocks]
+            array = np.stack([pack6(part) for part in parts] if is_packed6(config, name) else parts)
+        else:
+            array = array_of(network, name)
+        tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
+    about = {
+        "version": VERSION,
+        "config": config.to_dict(),
+        "preprocess": network.preprocess.to_dict(),
+        "class_names": list(network.class_names),
+        "fraction_bits": network.fraction_bits,
+        "head_exponent": network.head_exponent,
+    }
+    # One metadata key only: the library does not promise an order for several.
+    text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+    return to_safetensors(tensors, metadata={METADATA_KEY: text})

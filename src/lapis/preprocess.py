@@ -1,0 +1,107 @@
+"""From any image to what a network takes: size, crop, mean and standard deviation, in one record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from lapis.errors import LapisError
+
+Pixels = npt.NDArray[np.uint8]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+MAX_SIZE = 4096
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """x = (pixel / 255 - mean) / std after the short side was resized to size / crop and the centre cut out."""
+
+    size: int
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    interpolation: Interpolation = "bicubic"
+    crop: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 1 <= self.size <= MAX_SIZE:
+            raise LapisError(f"size={self.size!r} is not an image side; use an integer from 1 to {MAX_SIZE}")
+        for name in ("mean", "std"):
+            values = tuple(getattr(self, name))
+            if len(values) != 3 or not all(_is_number(value) for value in values):
+                raise LapisError(f"{name}={values!r} must be three numbers, one a colour channel")
+            object.__setattr__(self, name, tuple(float(value) for value in values))
+        if min(self.std) < 1e-3:
+            raise LapisError(f"std={self.std} holds a value below 0.001; pixels are on a scale from 0 to 1")
+        if self.interpolation not in get_args(Interpolation):
+            raise LapisError(
+                f"interpolation={self.interpolation!r} is unknown; use {', '.join(get_args(Interpolation))}"
+            )
+        if not _is_number(self.crop) or not 0.1 <= self.crop <= 1.0:
+            raise LapisError(f"crop={self.crop!r} must be the share of the short side kept, from 0.1 to 1")
+
+    def resize(self, image: Pixels) -> Pixels:
+        """An image (height, width, 3) of bytes as the (size, size, 3) that the network takes."""
+        pixels = check_pixels(image)
+        height, width, _ = pixels.shape
+        short = math.floor(self.size / self.crop + 0.5)
+        if (height, width) != (short, short):
+            share = short / min(height, width)
+            target = (max(short, round(width * share)), max(short, round(height * share)))
+            pixels = np.asarray(Image.fromarray(pixels).resize(target, _FILTERS[self.interpolation]))
+        top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
+        return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
+
+    def normalise(self, images: Pixels) -> npt.NDArray[np.float32]:
+        """Bytes (..., 3) as the float32 that a network trains on."""
+        mean, std = (np.asarray(values, dtype=np.float32) for values in (self.mean, self.std))
+        return (images.astype(np.float32) / np.float32(255) - mean) / std
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Preprocess:
+        """The inverse of `to_dict`, for files: every field is checked."""
+        if not isinstance(fields, dict):
+            raise LapisError(f"preprocessing is a table of fields, not {type(fields).__name__}")
+        known = {field.name for field in dataclasses.fields(cls)}
+        if not {"size"} <= fields.keys() <= known:
+            raise LapisError(f"preprocessing has the fields {sorted(fields)}; it takes {sorted(known)}")
+        for name in ("mean", "std"):
+            if not isinstance(fields.get(name, ()), (list, tuple)):
+                raise LapisError(f"preprocessing {name}={fields[name]!r} must be three numbers")
+        checked: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**checked)
+
+
+def check_pixels(image: npt.ArrayLike) -> Pixels:
+    """Return `image` if it is (height, width, 3) of bytes, else raise."""
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+        raise LapisError(
+            f"an image of shape {pixels.shape} and dtype {pixels.dtype} was given; "
+            "images are (height, width, 3) of bytes (uint8), red first"
+        )
+    return pixels
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,109 @@
+"""Energy estimates as tables for a terminal. A total is the sum of the digits printed above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from rich.table import Table
+
+from lapis.energy.costs import Kind
+from lapis.energy.estimate import Estimate, Row
+from lapis.energy.paper import Figure, Solution
+
+_KIND_NAMES: dict[Kind, str] = {
+    "mac": "MAC",
+    "accumulate": "add",
+    "integer_accumulate": "int add",
+    "lookup": "lookup",
+    "scale": "scale",
+    "shift": "shift",
+    "local_byte": "byte near",
+    "global_byte": "byte far",
+}
+
+# Nanojoules: the sum of a few hundred rows rounded so is still within the last digit that anyone quotes.
+_DIGITS = 6
+
+
+def printed_mj(rows: Iterable[Row]) -> Decimal:
+    """The sum of the rows' energies as they are printed."""
+    return sum((Decimal(f"{row.energy_mj:.{_DIGITS}f}") for row in rows), Decimal(0))
+
+
+def operators(made: Estimate, per_block: bool = False) -> Table:
+    """Every operator with its count, kind, cost and energy, the dense network beside it, then the sums and ratios."""
+    ours = list(made.block_rows) if per_block else made.rows
+    dense = list(made.dense_block_rows) if per_block else made.dense_rows
+    table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", "dense mJ", left=(0, 3))
+    waiting: dict[tuple[str, str, int | None], list[Row]] = {}
+    for row in dense:
+        waiting.setdefault((row.operator, row.part, row.block), []).append(row)
+    for row in ours:
+        beside = waiting.pop((row.operator, row.part, row.block), [])
+        table.add_row(
+            _name(row),
+            "" if row.activity is None else f"{row.activity:.4f}",
+            f"{row.count / 1e6:.3f}",
+            _KIND_NAMES[row.kind],
+            f"{row.cost_pj:g}",
+            str(printed_mj([row])),
+            str(printed_mj(beside)) if beside else "",
+        )
+    for rest in waiting.values():
+        table.add_row(f"{_name(rest[0])} (dense only)", "", "", "", "", "", str(printed_mj(rest)))
+    table.add_section()
+    for name, part in (("attention path", "attention"), ("whole model", None)):
+        mine = printed_mj(row for row in ours if part in (None, row.part))
+        theirs = printed_mj(row for row in dense if part in (None, row.part))
+        table.add_row(name, "", "", "", "", str(mine), str(theirs), style="bold")
+        if mine:
+            table.add_row("  times less", "", "", "", "", "", f"{theirs / mine:.1f}x")
+    return table
+
+
+def conventions(estimates: Iterable[Estimate]) -> Table:
+    """The same network under each convention."""
+    table = _table(
+        "convention", "attention mJ", "whole mJ", "dense mJ", "less", "what is counted", left=(0, 5), wrapped=(5,)
+    )
+    for made in estimates:
+        table.add_row(
+            made.convention.name,
+            f"{made.attention_mj:.4f}",
+            f"{made.energy_mj:.4f}",
+            f"{made.dense_energy_mj:.4f}",
+            f"{made.ratio:.1f}x",
+            made.convention.says,
+        )
+    return table
+
+
+def paper(figures: Iterable[Figure]) -> Table:
+    """The paper's figures beside ours."""
+    table = _table("figure", "paper mJ", "ours mJ", "unrounded", "", left=(0, 4))
+    for figure in figures:
+        verdict = "equal" if figure.equal else "differs, see below" if figure.difference else "differs"
+        unit = "x" if figure.unit == "x" else ""
+        table.add_row(figure.name, figure.printed + unit, figure.ours_printed + unit, f"{figure.ours:.5f}", verdict)
+    return table
+
+
+def solution(made: Solution) -> Table:
+    """How the activities of one model follow from the paper's rows."""
+    table = _table("", "value", "range", "how", "what", left=(0, 3, 4), wrapped=(3, 4))
+    for step in made.solved:
+        table.add_row(step.name, f"{step.value:.4f}", f"{step.low:.4f}..{step.high:.4f}", step.formula, step.meaning)
+    return table
+
+
+def _name(row: Row) -> str:
+    where = "" if row.block is None else f"{row.block:>2} "
+    return f"{where}{row.part} {row.operator}" if row.operator == "membranes" else f"{where}{row.operator}"
+
+
+def _table(*columns: str, left: tuple[int, ...], wrapped: tuple[int, ...] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number in left else "right", no_wrap=number not in wrapped)
+    return table

@@ -1,0 +1,1 @@
+"""Training: recipes, objective, loop, evaluation, ablations."""

@@ -1,0 +1,66 @@
+"""Progress on stderr: a bar with the time left on a terminal, a line now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# Between lines where there is no terminal to redraw.
+LINE_SECONDS = 20.0
+
+
+class Display:
+    """One task from 0 to `total`; a quiet display shows nothing."""
+
+    def __init__(self, name: str, total: int, done: int = 0, quiet: bool = False) -> None:
+        self.name, self.total, self.done, self.quiet = name, total, done, quiet
+        self.console = Console(stderr=True)
+        self.started, self.first, self.last_line = time.monotonic(), done, 0.0
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task(name, total=total, completed=done, note="")
+
+    def __enter__(self) -> Display:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def update(self, done: int, note: str = "") -> None:
+        self.done = done
+        if self.console.is_terminal:
+            self.bar.update(self.task, completed=done, note=note)
+            return
+        now = time.monotonic()
+        if not self.quiet and (now - self.last_line >= LINE_SECONDS or done >= self.total):
+            self.last_line = now
+            print(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self.quiet:
+            return
+        if self.console.is_terminal:
+            self.bar.console.print(line, highlight=False, markup=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def _left(self, now: float) -> str:
+        steps = self.done - self.first
+        seconds = (now - self.started) / steps * (self.total - self.done) if steps else 0.0
+        return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d} left"

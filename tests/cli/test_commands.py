@@ -1,0 +1,59 @@
+"""The commands as a person meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lapis
+from lapis.cli import VERBS, main
+from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_help_ends_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == EXIT_OK
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert f"lapis {verb}" in text
+
+
+def test_the_verbs_are_listed_without_loading_them() -> None:
+    code = "import sys; from lapis.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(verb in done.stdout for verb in VERBS)
+
+
+def test_the_package_imports_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import lapis; print(lapis.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == lapis.__version__
+
+
+def test_an_unknown_command_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == EXIT_BAD_INPUT
+    assert "trian" in capsys.readouterr().err
+
+
+def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["lapis"] == lapis.__version__
+
+
+def test_the_demo_shows_the_operator_on_real_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path), "--json"]) == EXIT_OK
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["distance of latencies = of codes"] is True
+    assert facts["leak against exponential, largest difference"] < 1e-12
+    assert Path(facts["picture"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file" / "sub")]) == EXIT_BAD_INPUT
+    assert "lapis: error:" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""`lapis energy`: the command, its files, its JSON and its refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lapis import LapisConfig, preset
+from lapis.cli.energy import command
+from lapis.energy import estimate, load_costs, save_tally
+from lapis.energy.counts import needed_points, neurons
+from lapis.errors import LapisError
+from lapis.trace import POINTS, Tally
+
+LARGE = ["lapis_large", "--activity", "all=0.3"]
+DEPLOYED = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+
+
+def _run(*words: str) -> str:
+    result = CliRunner().invoke(command, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _json(*words: str) -> dict[str, Any]:
+    content = json.loads(_run(*words, "--json"))
+    assert isinstance(content, dict)
+    return content
+
+
+def _tally(config: LapisConfig) -> Tally:
+    tally = Tally(images=2)
+    for block in range(config.depth):
+        for point in needed_points(config):
+            tally.neurons[block, point] = 2 * neurons(config, point)
+            tally.fired[block, point] = tally.neurons[block, point] // (2 + block)
+    return tally
+
+
+def test_paper_shows_both_figures_and_the_derivation() -> None:
+    text = _run("--paper")
+    for printed in ("283.15", "100.01", "13.27", "86.3x", "99.996", "3 rho_attn + rho_out", "0.3878"):
+        assert printed in text
+
+
+def test_paper_as_json_is_complete() -> None:
+    content = _json("--paper")
+    assert content["all_equal_or_explained"] is True
+    assert len(content["figures"]) == 15
+    assert [figure["paper"] for figure in content["figures"] if not figure["equal"]] == ["100.01"]
+    large = content["solutions"][0]
+    again = estimate(preset("lapis_large", row_scale="pow2", readout="spikes", weight_bits=6), large["activities_w6"])
+    assert f"{again.energy_mj:.2f}" == "3.28"
+
+
+def test_a_preset_is_priced_as_deployed() -> None:
+    content = _json(*LARGE)
+    config = content["config"]
+    assert (config["weight_bits"], config["row_scale"], config["readout"]) == (6, "pow2", "spikes")
+    assert content["energy_mj"] == math.fsum(row["energy_mj"] for row in content["operators"])
+    assert content["activities"] == dict.fromkeys(POINTS, 0.3)
+
+
+def test_set_changes_the_configuration() -> None:
+    content = _json(*LARGE, "--set", "weight_bits=32", "--set", "row_scale=exact", "--set", "classes=10")
+    assert content["config"]["weight_bits"] == 32
+    assert content["config"]["classes"] == 10
+    assert {row["kind"] for row in content["operators"] if row["operator"] == "row scale"} == {"scale"}
+
+
+def test_later_activities_override_all() -> None:
+    assert _json(*LARGE, "--activity", "v=0.5")["activities"] == dict.fromkeys(POINTS, 0.3) | {"v": 0.5}
+
+
+def test_saved_activities_are_priced_block_by_block(tmp_path: Path) -> None:
+    path = tmp_path / "tally.json"
+    save_tally(path, _tally(DEPLOYED), DEPLOYED)
+    content = _json("--activities", str(path))
+    expected = estimate(DEPLOYED, _tally(DEPLOYED))
+    assert content["energy_mj"] == expected.energy_mj
+    rates = {row["block"]: row["activity"] for row in content["blocks"] if row["operator"] == "fc1"}
+    assert rates[0] == pytest.approx(1 / 2)
+    assert rates[4] == pytest.approx(1 / 6, rel=1e-4)
+    save_tally(path, _tally(DEPLOYED))
+    assert _json("lapis_tiny", "--activities", str(path))["energy_mj"] == expected.energy_mj
+
+
+def test_tables_files_and_chart_are_written_and_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows, picture = tmp_path / "rows.csv", tmp_path / "rows.png"
+    text = _run(*LARGE, "--compare", "--csv", str(rows), "--chart", str(picture))
+    for word in ("paper convention", "45nm", "memory access not counted", "qkv", "whole model", "strict", "lenient"):
+        assert word in text
+    assert f"wrote {rows} ({rows.stat().st_size} bytes)" in text
+    assert picture.stat().st_size > 0
+    lines = list(csv.DictReader(rows.read_text().splitlines()))
+    assert {line["network"] for line in lines} == {"lapis", "dense"}
+
+
+def test_per_block_prints_every_block() -> None:
+    text = _run("lapis_tiny", "--activity", "all=0.3", "--per-block")
+    assert all(f"{block:>2} fc1" in text for block in range(12))
+
+
+def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    fields = load_costs().to_dict()
+    fields["pj"]["integer_accumulate"] = {"cost": 0.2, "source": "a test"}
+    path.write_text(json.dumps(fields | {"name": "mine"}))
+    content = _json(*LARGE, "--convention", "synaptic", "--costs", str(path), "--memory", "each", "--compare")
+    assert content["convention"] == "synaptic"
+    assert content["costs"]["name"] == "mine"
+    assert {row["cost_pj"] for row in content["operators"] if row["kind"] == "integer_accumulate"} == {0.2}
+    assert [one["convention"] for one in content["conventions"]] == ["paper", "full", "strict", "lenient", "synaptic"]
+    assert any(row["operator"] == "memory: fc1" for row in content["operators"])
+    assert "memory access counted: every weight fetched once an image" in _run(*LARGE, "--memory", "once")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no activities given"),
+        (["lapis_large"], "no activities given"),
+        (["--activity", "all=0.3"], "no MODEL given"),
+        (["lapis_larg", "--activity", "all=0.3"], "did you mean 'lapis_large'"),
+        (["lapis_large", "--activity", "q=0.3"], "has no activity for attention_in, k, v"),
+        (["lapis_large", "--activity", "all=2"], "from 0 to 1"),
+        (["lapis_large", "--activity", "all=x"], "is not a number"),
+        (["lapis_large", "--activity", "all"], "is not NAME=VALUE"),
+        (["lapis_large", "--activity", "qq=0.5"], "unknown measuring point"),
+        ([*LARGE, "--set", "widht=8"], "did you mean 'width'"),
+        ([*LARGE, "--set", "heads=7"], "heads=7 does not divide"),
+        ([*LARGE, "--convention", "papr"], "did you mean 'paper'"),
+        ([*LARGE, "--costs", "45"], "no cost table"),
+        ([*LARGE, "--memory", "on"], "use off, once, each"),
+        ([*LARGE, "--activities", "x.json"], "--activities and --activity given"),
+        (["--activities", "none.json"], "not a readable tally"),
+        (["--data", "cifar10"], "--data needs a MODEL"),
+        ([*LARGE, "--csv", "/nowhere/at/all.csv"], "cannot be written"),
+    ],
+)
+def test_bad_input_is_refused_with_a_way_out(words: list[str], message: str) -> None:
+    with pytest.raises(LapisError, match=message):
+        CliRunner().invoke(command, words, catch_exceptions=False)
+
+
+def test_a_tally_without_a_configuration_needs_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "tally.json"
+    save_tally(path, _tally(DEPLOYED))
+    with pytest.raises(LapisError, match="give a preset as MODEL"):
+        CliRunner().invoke(command, ["--activities", str(path)], catch_exceptions=False)
+
+
+def test_the_command_needs_neither_torch_nor_matplotlib() -> None:
+    check = "import sys, lapis.cli.energy; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

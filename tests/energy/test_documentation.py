@@ -1,0 +1,63 @@
+"""docs/energy.md says what the code computes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lapis.energy import CONVENTIONS, estimate, load_costs, tables
+from lapis.energy.costs import KINDS
+from lapis.energy.operations import Memory
+from lapis.energy.paper import deployed, solve_base, solve_large
+from lapis.trace import POINTS, Point
+
+TEXT = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
+CONFIG = deployed("lapis_large", 6)
+
+
+def _cells(name: str) -> list[str]:
+    """The cells of the table row that begins with `name`."""
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def _activities() -> dict[Point, float]:
+    """The activities of the command that the page gives."""
+    given = dict(re.findall(r"--activity (\w+)=(0\.\d{4})", TEXT))
+    return {point: float(given[point]) for point in POINTS}
+
+
+def test_the_activities_shown_are_the_solved_ones() -> None:
+    assert _activities() == {point: round(rate, 4) for point, rate in solve_large().w6.items()}
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_conventions_cost_what_the_page_says(name: str) -> None:
+    made = estimate(CONFIG, _activities(), name)
+    energies = [f"{value:.4f}" for value in (made.attention_mj, made.energy_mj, made.dense_energy_mj)]
+    assert _cells(f"`{name}`")[1:] == [*energies, f"{made.ratio:.1f}x"]
+
+
+def test_cost_tables_are_those_of_the_page() -> None:
+    for kind in KINDS:
+        assert [float(cell) for cell in _cells(f"`{kind}`")] == [load_costs(name).pj[kind] for name in tables()]
+    made = [estimate(CONFIG, _activities(), costs=name) for name in tables()]
+    assert _cells("Lapis-L W6 as above, mJ") == [f"{one.energy_mj:.3f}" for one in made]
+    assert _cells("less than dense at the same precision") == [f"{one.ratio:.1f}x" for one in made]
+
+
+@pytest.mark.parametrize("memory", ["once", "each"])
+def test_the_memory_term_is_what_the_page_says(memory: Memory) -> None:
+    made = estimate(CONFIG, _activities(), memory=memory)
+    assert f"{made.energy_mj:.3f} mJ ({made.ratio:.1f}x)" in TEXT
+
+
+def test_the_derivation_is_what_the_page_says() -> None:
+    solved = {step.name: step for step in solve_large().solved}
+    for name, digits in (("a", 3), ("rho_qkv", 3), ("m32", 4), ("m6", 4)):
+        step = solved[name]
+        assert f"{step.value:.{digits}f} ({step.low:.{digits}f}..{step.high:.{digits}f})" in TEXT
+    mean = next(step for step in solve_base().solved if step.name == "x")
+    assert f"{mean.value:.4f} ({mean.low:.4f}..{mean.high:.4f})" in TEXT

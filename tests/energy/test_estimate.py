@@ -1,0 +1,274 @@
+"""Laws of the estimate: it grows with activity, adds over blocks, and keeps its dense terms in silence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapis import ActivationModes, LapisConfig, LapisError, preset
+from lapis.energy import CONVENTIONS, Activities, convention_named, estimate, load_costs, side_by_side
+from lapis.energy.estimate import total_mj
+from lapis.trace import POINTS, Point
+
+DEPLOYED = LapisConfig(
+    style="beit",
+    image_size=12,
+    patch_size=4,
+    classes=5,
+    width=8,
+    depth=3,
+    heads=2,
+    window=7,
+    row_scale="pow2",
+    readout="spikes",
+    weight_bits=6,
+)
+VARIANTS = [
+    DEPLOYED,
+    DEPLOYED.replace(weight_bits=32, row_scale="exact", readout="real", style="vit"),
+    DEPLOYED.replace(modes=ActivationModes.all("signed")),
+    DEPLOYED.replace(relation="hamming"),
+    DEPLOYED.replace(relation="gaussian", weight_bits=32),
+    DEPLOYED.replace(relation="dot", weight_bits=32),
+]
+shares = st.floats(0, 1)
+rates_of = st.fixed_dictionaries(dict.fromkeys(POINTS, shares))
+variants = st.sampled_from(VARIANTS)
+names = st.sampled_from(list(CONVENTIONS))
+memories = st.sampled_from(["off", "once", "each"])
+
+
+def _all(rate: float) -> dict[Point, float]:
+    return dict.fromkeys(POINTS, rate)
+
+
+@given(variants, names, memories, rates_of, st.sampled_from(POINTS), shares)
+def test_energy_never_falls_when_a_point_fires_more(
+    config: LapisConfig, name: str, memory: Any, rates: dict[Point, float], point: Point, more: float
+) -> None:
+    before = estimate(config, rates, name, memory=memory)
+    after = estimate(config, rates | {point: max(rates[point], more)}, name, memory=memory)
+    assert after.energy_mj >= before.energy_mj
+    assert after.dense_energy_mj == before.dense_energy_mj
+
+
+@given(names, rates_of)
+def test_energy_rises_with_every_operator_that_spikes_drive(name: str, rates: dict[Point, float]) -> None:
+    less = {point: rate / 2 for point, rate in rates.items()}
+    for point in ("attention_in", "v", "readout", "mlp_in", "mlp_hidden"):
+        low = estimate(DEPLOYED, less | {point: 0.25}, name).energy_mj
+        assert estimate(DEPLOYED, less | {point: 0.75}, name).energy_mj > low
+
+
+@given(variants, names, memories, st.lists(rates_of, min_size=3, max_size=3))
+def test_energy_adds_over_blocks(config: LapisConfig, name: str, memory: Any, blocks: list[dict[Point, float]]) -> None:
+    def rho(rates: list[dict[Point, float]]) -> Activities:
+        return Activities({(block, point): of[point] for block, of in enumerate(rates) for point in POINTS})
+
+    whole = estimate(config, rho(blocks), name, memory=memory)
+    around = total_mj(row for row in whole.block_rows if row.block is None)
+    apart = 0.0
+    for rates in blocks:
+        alone = estimate(config.replace(depth=1), rho([rates]), name, memory=memory)
+        apart += total_mj(row for row in alone.block_rows if row.block is not None)
+    assert whole.energy_mj == pytest.approx(apart + around, rel=1e-12)
+
+
+@given(variants, names, memories, rates_of)
+def test_the_total_is_the_sum_of_its_rows(
+    config: LapisConfig, name: str, memory: Any, rates: dict[Point, float]
+) -> None:
+    made = estimate(config, rates, name, memory=memory)
+    assert made.energy_mj == math.fsum(row.energy_mj for row in made.rows)
+    assert made.energy_mj == pytest.approx(math.fsum(row.energy_mj for row in made.block_rows), rel=1e-12)
+    assert made.dense_energy_mj == math.fsum(row.energy_mj for row in made.dense_rows)
+    assert all(row.energy_mj == row.count * row.cost_pj / 1e9 for row in made.rows)
+    parts = [total_mj(made.rows, part) for part in ("patch", "attention", "mlp", "stream", "head")]
+    assert made.energy_mj == pytest.approx(sum(parts), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_silence_leaves_only_what_no_spike_decides(name: str) -> None:
+    silent = estimate(DEPLOYED, _all(0.0), name)
+    for row in silent.rows:
+        assert (row.activity is None) == (not row.driven)
+        if row.driven:
+            assert row.count == 0
+    left = {row.operator for row in silent.rows if row.count}
+    ends = {"patch embedding", "head"}
+    pair = {"relation", "affinity", "row scale"}
+    rest = {"row sum", "position", "membranes", "readout membranes", "norm", "residual", "pool"}
+    assert (
+        left
+        == {
+            "paper": ends | pair,
+            "full": ends | pair | rest,
+            "strict": ends | pair,
+            "lenient": ends | pair - {"relation"},
+            "synaptic": set(),
+        }[name]
+    )
+
+
+def test_synaptic_silence_costs_nothing_and_has_no_ratio() -> None:
+    silent = estimate(DEPLOYED, _all(0.0), "synaptic")
+    assert silent.energy_mj == 0
+    assert silent.ratio == math.inf
+    assert silent.to_dict()["ratio"] is None
+    json.dumps(silent.to_dict(), allow_nan=False)
+
+
+@given(rates_of)
+def test_conventions_keep_their_order(rates: dict[Point, float]) -> None:
+    made = {one.convention.name: one.energy_mj for one in side_by_side(DEPLOYED, rates)}
+    assert list(made) == list(CONVENTIONS)
+    assert made["lenient"] <= made["paper"] <= made["full"]
+    assert made["paper"] <= made["strict"]
+
+
+def test_full_adds_exactly_what_it_names() -> None:
+    """Lapis-L at 0.9 pJ: T membrane updates behind six linear layers are 0.78 mJ, behind the readout 0.09."""
+    config = preset("lapis_large", row_scale="pow2", readout="spikes")
+    paper, full = estimate(config, _all(0.3)), estimate(config, _all(0.3), "full")
+    operators = {row.operator for row in paper.rows}
+    added = {row.operator for row in full.rows} - operators
+    assert added == {"row sum", "position", "membranes", "readout membranes", "norm", "residual", "pool"}
+    assert total_mj(row for row in full.rows if row.operator in operators) == pytest.approx(paper.energy_mj)
+    membranes = total_mj(row for row in full.rows if row.operator == "membranes")
+    neurons = 24 * 197 * (3 + 1 + 4 + 1) * 1024
+    assert membranes == pytest.approx(20 * neurons * 0.9e-9)
+    assert f"{membranes:.2f}" == "0.78"
+
+
+def test_the_residual_stream_is_counted_value_by_value() -> None:
+    """LayerNorm: 2 additions and 2 MACs a value and a scaling a token, twice a block and once on the pooled token."""
+    tokens, width, depth = DEPLOYED.tokens, DEPLOYED.width, DEPLOYED.depth
+    normed = 2 * depth * tokens + 1
+    stream = {
+        (row.operator, row.kind): row.count
+        for row in estimate(DEPLOYED, _all(0.5), "full").rows
+        if row.part == "stream"
+    }
+    assert stream == {
+        ("norm", "accumulate"): 2 * normed * width,
+        ("norm", "mac"): 2 * normed * width,
+        ("norm", "scale"): normed,
+        ("residual", "accumulate"): 2 * depth * tokens * width,
+        ("pool", "accumulate"): (tokens - 1) * width,
+    }
+    vit = estimate(DEPLOYED.replace(style="vit"), _all(0.5), "full")
+    position = [row for row in vit.rows if row.operator == "position"]
+    assert [(row.part, row.count) for row in position] == [("stream", tokens * width)]
+
+
+def test_strict_charges_values_as_macs_and_differences_twice() -> None:
+    paper = {row.operator: row for row in estimate(DEPLOYED, _all(0.5)).rows}
+    strict = {row.operator: row for row in estimate(DEPLOYED, _all(0.5), "strict").rows}
+    assert strict["relation"].energy_mj == 2 * paper["relation"].energy_mj
+    assert strict["value"].kind == "mac"
+    assert strict["value"].count == paper["value"].count
+    assert all(strict[name] == row for name, row in paper.items() if name not in ("relation", "value"))
+
+
+def test_a_real_readout_is_multiplied_unless_lenient() -> None:
+    real = DEPLOYED.replace(readout="real", weight_bits=32)
+    for name, kind, count in (("paper", "mac", 1.0), ("strict", "mac", 1.0), ("lenient", "accumulate", 0.25)):
+        row = next(row for row in estimate(real, _all(0.25), name).rows if row.operator == "proj")
+        assert (row.kind, row.count) == (kind, count * row.dense)
+
+
+def test_the_value_path_is_scaled_by_q_k_and_v_in_the_paper_and_by_v_where_spikes_are_delivered() -> None:
+    rates = _all(0.5) | {"q": 0.1, "k": 0.2, "v": 0.9}
+    for name, activity in (("paper", 0.4), ("synaptic", 0.9)):
+        row = next(row for row in estimate(DEPLOYED, rates, name).rows if row.operator == "value")
+        assert row.activity == pytest.approx(activity)
+
+
+def test_relations_that_multiply_are_charged_for_it() -> None:
+    for relation, kind in (("laplacian", "accumulate"), ("hamming", "accumulate"), ("gaussian", "mac"), ("dot", "mac")):
+        rows = estimate(DEPLOYED.replace(relation=relation), _all(0.5)).rows
+        assert next(row for row in rows if row.operator == "relation").kind == kind
+        assert any(row.operator == "affinity" for row in rows) == (relation != "dot")
+
+
+def test_on_and_off_neurons_double_the_dense_relation_only() -> None:
+    signed = DEPLOYED.replace(modes=ActivationModes.all("signed"))
+    plain = {row.operator: row.count for row in estimate(DEPLOYED, _all(0.5)).rows}
+    double = {row.operator: row.count for row in estimate(signed, _all(0.5)).rows}
+    assert double.pop("relation") == 2 * plain.pop("relation")
+    assert double == plain
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_an_unquantized_network_costs_what_its_dense_reference_does(name: str) -> None:
+    made = estimate(DEPLOYED.replace(quantize=False, relation="dot", weight_bits=32), {}, name)
+    assert made.energy_mj == pytest.approx(made.dense_energy_mj, rel=1e-12)
+
+
+def test_exact_rows_cost_divisions_and_powers_of_two_nothing() -> None:
+    exact, pow2 = (estimate(DEPLOYED.replace(row_scale=scale), _all(0.3)) for scale in ("exact", "pow2"))
+    pairs = 3 * 2 * DEPLOYED.tokens**2
+    assert exact.energy_mj - pow2.energy_mj == pytest.approx(4.6e-9 * pairs)
+
+
+def test_memory_is_off_by_default_and_labelled() -> None:
+    off = estimate(DEPLOYED, _all(0.5))
+    assert off.memory == "off"
+    assert not any("memory" in row.operator for row in off.rows)
+    body = DEPLOYED.depth * 12 * DEPLOYED.width**2
+    ends = (3 * 4 * 4 + 5) * DEPLOYED.width
+    once = estimate(DEPLOYED, _all(0.5), memory="once")
+    fetched = [row for row in once.rows if row.operator.startswith("memory: ")]
+    assert {row.kind for row in fetched} == {"global_byte"}
+    assert sum(row.count for row in fetched) == body * 6 / 8 + ends * 4
+    dense = [row for row in once.dense_rows if row.operator.startswith("memory: ")]
+    assert sum(row.count for row in dense) == (body + ends) * 4
+    each = estimate(DEPLOYED, _all(0.5), memory="each")
+    fc1 = next(row for row in each.rows if row.operator == "memory: fc1")
+    assert fc1.kind == "local_byte"
+    assert fc1.count == next(row.count for row in each.rows if row.operator == "fc1") * 6 / 8
+    assert each.energy_mj - total_mj(row for row in each.rows if "memory" in row.operator) == pytest.approx(
+        off.energy_mj
+    )
+
+
+def test_a_cheaper_table_scales_every_row_by_its_own_cost() -> None:
+    at_45, at_7 = (estimate(DEPLOYED, _all(0.5), costs=name) for name in ("45nm", "7nm"))
+    for one, other in zip(at_45.rows, at_7.rows, strict=True):
+        assert other.count == one.count
+        assert other.cost_pj == load_costs("7nm").pj[one.kind]
+    assert at_7.energy_mj < at_45.energy_mj
+
+
+def test_csv_holds_every_row_and_its_sums() -> None:
+    made = estimate(DEPLOYED, _all(0.5), "full")
+    for per_block, ours in ((False, made.rows), (True, list(made.block_rows))):
+        lines = list(csv.DictReader(io.StringIO(made.to_csv(per_block))))
+        lapis = [line for line in lines if line["network"] == "lapis" and line["part"] != "sum"]
+        assert [float(line["energy_mj"]) for line in lapis] == [row.energy_mj for row in ours]
+        whole = next(line for line in lines if line["network"] == "lapis" and line["operator"] == "whole model")
+        assert float(whole["energy_mj"]) == math.fsum(float(line["energy_mj"]) for line in lapis)
+
+
+def test_the_dictionary_is_json_and_sums_up() -> None:
+    made = json.loads(json.dumps(estimate(DEPLOYED, _all(0.5)).to_dict(), allow_nan=False))
+    assert made["energy_mj"] == math.fsum(row["energy_mj"] for row in made["operators"])
+    assert made["ratio"] == made["dense_energy_mj"] / made["energy_mj"]
+    assert {row["block"] for row in made["blocks"]} == {None, 0, 1, 2}
+    assert made["costs"]["pj"]["mac"]["cost"] == 4.6
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(LapisError, match="did you mean 'strict'"):
+        convention_named("strickt")
+    with pytest.raises(LapisError, match="memory='always' is unknown; use off, once, each"):
+        estimate(DEPLOYED, _all(0.5), memory="always")  # type: ignore[arg-type]
+    with pytest.raises(LapisError, match="block 1 has no activity"):
+        estimate(DEPLOYED, Activities({(0, point): 0.5 for point in POINTS}))

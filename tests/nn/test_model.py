@@ -1,0 +1,256 @@
+"""LapisViT: every configuration trains, watches and survives a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.errors import LapisError
+from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
+from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer
+from lapis.ops.attention.reference import attention as reference_attention
+from lapis.trace import POINTS, Tally
+
+SMALL = LapisConfig(image_size=32, patch_size=8, width=24, depth=2, heads=3, classes=5, window=15)
+
+
+def _images(seed: int = 0, count: int = 6, size: int = 32) -> Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def _network(seed: int = 0, **changes: object) -> LapisViT:
+    torch.manual_seed(seed)
+    model = LapisViT(SMALL.replace(**changes))
+    for name, parameter in model.named_parameters():
+        if name.endswith("weight") and parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        if name.endswith("position.table"):
+            torch.nn.init.normal_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("style", ["vit", "beit"])
+@pytest.mark.parametrize("relation", ["laplacian", "dot", "gaussian", "hamming"])
+@pytest.mark.parametrize("deployed", [False, True])
+def test_every_relation_and_style_trains(style: str, relation: str, deployed: bool) -> None:
+    stage = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6} if deployed else {}
+    model = _network(style=style, relation=relation, modes=ActivationModes.all("signed"), **stage)
+    images, labels = _images(), torch.arange(6) % 5
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(25):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
+def test_every_parameter_of_a_deployable_network_learns(mode: Mode) -> None:
+    model = _network(style="beit", row_scale="pow2", readout="spikes", weight_bits=6, modes=ActivationModes.all(mode))
+    model(_images()).square().sum().backward()
+    silent = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert silent == []
+    flat = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
+    assert flat == []
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
+def test_a_watched_forward_shows_codes_in_range_at_every_point(mode: Mode) -> None:
+    model = _network(readout="spikes", modes=ActivationModes.all(mode))
+    images = _images()
+    calibrate(model, [images])
+    logits, trace = model.watch(images)
+    assert set(trace) == {(block, point) for block in range(2) for point in POINTS}
+    low = -15 if mode == "signed" else 0
+    for block, point in trace:
+        codes = trace[block, point]
+        width = 96 if point == "mlp_hidden" else 24
+        assert codes.shape == (6, 17, width)
+        assert codes.dtype == np.int8
+        assert codes.min() >= low
+        assert codes.max() <= 15
+    torch.testing.assert_close(logits, model.eval()(images), rtol=0, atol=0)
+    tally = Tally()
+    tally.add(trace)
+    assert 0 < tally.activity("q") <= 1
+    assert tally.images == 6
+
+
+def test_without_a_spiking_readout_there_is_no_readout_point() -> None:
+    model = _network(readout="real")
+    assert {point for _, point in model.watch(_images()).trace} == set(POINTS) - {"readout"}
+
+
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+@pytest.mark.parametrize("style", ["vit", "beit"])
+def test_the_network_attends_as_the_operator_says(row_scale: str, style: str) -> None:
+    model = _network(style=style, row_scale=row_scale, readout="real").eval().requires_grad_(False)
+    images = _images()
+    calibrate(model, [images])
+    attention = model.blocks[0].attn
+    trace = model.watch(images).trace
+    q, k, v = (trace[0, point].astype(np.int64).reshape(6, 17, 3, 8).transpose(0, 2, 1, 3) for point in ("q", "k", "v"))
+    relation = attention.relation
+    delay = None if relation.position is None else relation.position.delay(relation.tau).numpy()
+    whole = None if delay is None else delay.astype(np.int64)
+    tau = relation.tau.double().numpy()
+    expected = reference_attention(q, k, v, tau, 15, row_scale, whole) * float(attention.v.step)
+    qk = torch.stack([torch.from_numpy(z).float() * attention.qk.step for z in (q, k)])
+    mixed = attention._mix(qk, torch.from_numpy(v).float() * attention.v.step)
+    np.testing.assert_allclose(mixed.numpy(), expected, rtol=2e-5, atol=1e-5)
+    if delay is not None:
+        assert (delay == whole).all()
+        assert whole is not None
+        assert whole.min() >= 0
+        assert whole.max() > 0
+
+
+def test_an_offset_of_the_values_is_not_scaled_by_the_row_mass() -> None:
+    model = _network(row_scale="pow2", modes=ActivationModes(v="offset")).requires_grad_(False)
+    calibrate(model, [_images()])
+    attention = model.blocks[0].attn
+    assert float(attention.v.offset) != 0
+    qk = torch.zeros(2, 1, 3, 5, 8)  # five equal keys: the row mass is 5/4, not 1
+    v = attention.v(torch.full((1, 3, 5, 8), float(attention.v.offset)))
+    torch.testing.assert_close(attention._mix(qk, v), v)
+
+
+def test_under_autocast_the_relation_stays_in_float32() -> None:
+    model = _network(row_scale="pow2")
+    images = _images()
+    calibrate(model, [images])
+    attention = model.blocks[0].attn
+    seen: dict[str, torch.dtype] = {}
+    weigh, relate = attention.row_scale, attention.relation.forward
+
+    def watch_rows(log_a: Tensor) -> Tensor:
+        seen["log affinity"] = log_a.dtype
+        rows = weigh(log_a)
+        seen["rows"] = rows.dtype
+        return rows
+
+    def watch_relation(q: Tensor, k: Tensor) -> Tensor:
+        seen["q"], seen["k"] = q.dtype, k.dtype
+        return relate(q, k)
+
+    attention.row_scale, attention.relation.forward = watch_rows, watch_relation
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(images)
+    assert set(seen.values()) == {torch.float32}
+    assert logits.dtype == torch.bfloat16
+
+
+def test_a_watched_forward_ignores_autocast() -> None:
+    model = _network()
+    images = _images()
+    calibrate(model, [images])
+    plain = model.watch(images)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = model.watch(images)
+    assert (plain.logits == cast.logits).all()
+    assert all((plain.trace[key] == cast.trace[key]).all() for key in plain.trace)
+
+
+def test_calibration_happens_once_and_again_when_asked() -> None:
+    model = _network(weight_bits=6)
+    assert not is_calibrated(model)
+    model(_images())
+    assert is_calibrated(model)
+    first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model(_images(1) * 10)
+    assert all((first[name] == tensor).all() for name, tensor in model.state_dict().items())
+    calibrate(model, [_images(1) * 3, _images(2)])
+    assert any((first[name] != tensor).any() for name, tensor in model.state_dict().items())
+
+
+def test_tau_starts_at_the_spread_of_distances() -> None:
+    model = _network()
+    relation = model.blocks[0].attn.relation
+    q, k = torch.randint(0, 16, (2, 4, 3, 17, 8)).float()
+    relation(q, k)
+    expected = torch.cdist(q, k, p=1).std(dim=-1, correction=0).mean(dim=(0, 2))
+    torch.testing.assert_close(relation.tau.detach(), expected)
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
+def test_a_calibrated_step_is_near_the_least_squared_error(mode: Mode) -> None:
+    x = torch.randn(4000, generator=torch.Generator().manual_seed(3)) * 2 + 0.5
+    quantizer = ActivationQuantizer(15, mode)
+    target = x.clamp_min(0) if mode == "unsigned" else x
+    error = (quantizer(x) - target).square().mean()
+    step = quantizer.log_step.detach().clone()
+    for factor in (0.5, 0.7, 1.4, 2.0):
+        quantizer.log_step.data = step + np.log(factor)
+        assert (quantizer(x) - target).square().mean() > 0.98 * error
+
+
+def test_weights_at_every_width_stay_on_their_grid() -> None:
+    w = torch.randn(7, 50, generator=torch.Generator().manual_seed(3))
+    errors = []
+    for bits in (2, 3, 4, 6, 8):
+        quantizer = WeightQuantizer(7, bits)
+        codes = quantizer.codes(w)
+        assert codes.abs().max() <= 2 ** (bits - 1) - 1
+        torch.testing.assert_close(quantizer(w), codes * quantizer.step)
+        errors.append(float((quantizer(w) - w).square().mean().detach()))
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_taps_are_the_tokens_after_each_block() -> None:
+    model = _network().eval()
+    images = _images()
+    logits, features = model.tap(images, [1, 0])
+    torch.testing.assert_close(logits, model(images), rtol=0, atol=0)
+    assert [tuple(f.shape) for f in features] == [(6, 17, 24)] * 2
+    torch.testing.assert_close(model.head(model._pool(features[0])), logits)
+    with pytest.raises(LapisError, match=r"blocks 0\.\.1"):
+        model.tap(images, [2])
+
+
+def test_a_network_survives_its_file(tmp_path: Path) -> None:
+    model = _network(style="beit", weight_bits=6, modes=ActivationModes(v="offset", qk="signed")).eval()
+    calibrate(model, [_images()])
+    save_network(tmp_path / "net.safetensors", model, {"note": "here"})
+    again, about = load_network(tmp_path / "net.safetensors")
+    assert again.config == model.config
+    assert about["note"] == "here"
+    assert is_calibrated(again)
+    assert (again(_images(5)) == model(_images(5))).all()
+    assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(LapisError, match="cannot write"):
+        save_network(blocked / "net.safetensors", _network())
+    assert blocked.read_text() == "not a folder"
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 32, 33), (3, 32, 32), (2, 1, 32, 32)])
+def test_images_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(LapisError, match=r"takes \(batch, 3, 32, 32\)"):
+        _network()(torch.zeros(shape))
+
+
+def test_calibration_refuses_nothing_and_nan() -> None:
+    with pytest.raises(LapisError, match="no images"):
+        calibrate(_network(), [])
+    with pytest.raises(LapisError, match="NaN"):
+        calibrate(_network(), [torch.full((1, 3, 32, 32), float("nan"))])
+
+
+def test_compiled_export_sees_one_graph() -> None:
+    model = _network().eval()
+    images = _images()
+    model(images)
+    exported = torch.export.export(model, (images,))
+    torch.testing.assert_close(exported.module()(images), model(images))

@@ -1,0 +1,139 @@
+"""Backbones from elsewhere give here what they give there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lapis.config import LapisConfig, preset
+from lapis.errors import LapisError
+from lapis.nn import LapisViT, load_backbone
+from lapis.nn.pretrained import resize_offsets, resize_positions
+
+# The issue's bound on logits; float32 sums in another order stay well below it.
+LOGITS_ATOL = 1e-4
+
+
+def _images(count: int, size: int) -> Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_deit_tiny_reproduces_timm_on_its_real_weights(timm: ModuleType, deit_weights: Path) -> None:
+    theirs = timm.create_model("deit_tiny_patch16_224")
+    theirs.load_state_dict(load_file(deit_weights))
+    ours = load_backbone(deit_weights)
+    images = _images(4, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs.eval()(images), rtol=0, atol=LOGITS_ATOL)
+
+
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "beit_large_patch16_224", "beitv2_large_patch16_224"])
+def test_beit_reproduces_timm_on_random_weights(timm: ModuleType, name: str) -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model(name, num_classes=11).eval()
+    with torch.no_grad():
+        for key, parameter in theirs.named_parameters():
+            # Make position, layer scale and biases matter: timm starts them at zero or near it.
+            if any(word in key for word in ("table", "gamma", "bias")):
+                parameter.normal_(0, 0.3)
+        images = _images(1, 224)
+        torch.testing.assert_close(load_backbone(theirs)(images), theirs(images), rtol=0, atol=LOGITS_ATOL)
+
+
+def test_a_vit_state_dict_in_a_pth_file_is_read_as_weights_only(tmp_path: Path, deit_weights: Path) -> None:
+    torch.save({"model": load_file(deit_weights)}, tmp_path / "deit.pth")
+    images = _images(1, 224)
+    with torch.no_grad():
+        assert (load_backbone(tmp_path / "deit.pth")(images) == load_backbone(deit_weights)(images)).all()
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (Path.touch, (Path("/tmp/lapis-was-executed"),))
+
+
+def test_a_hostile_pickle_is_refused_and_not_executed(tmp_path: Path) -> None:
+    torch.save({"model": _Payload()}, tmp_path / "bad.pth")
+    with pytest.raises(LapisError, match="weights only"):
+        load_backbone(tmp_path / "bad.pth")
+    assert not Path("/tmp/lapis-was-executed").exists()
+
+
+def _tensors(config: LapisConfig) -> dict[str, Tensor]:
+    """A small dense checkpoint in timm's names."""
+    torch.manual_seed(0)
+    return dict(LapisViT(config.replace(relation="dot", quantize=False)).state_dict())
+
+
+SMALL = LapisConfig(image_size=32, patch_size=8, width=64, depth=2, heads=1, classes=5)
+
+
+def test_any_size_and_number_of_classes_can_be_asked_for(tmp_path: Path) -> None:
+    save_file(_tensors(SMALL), tmp_path / "vit.safetensors")
+    model = load_backbone(tmp_path / "vit.safetensors", SMALL.replace(image_size=48, classes=3))
+    assert model(_images(2, 48)).shape == (2, 3)
+    source = load_file(tmp_path / "vit.safetensors")
+    assert (model.blocks[1].attn.qkv.weight == source["blocks.1.attn.qkv.weight"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"blocks.0.attn.qkv.weight": None}, "misses blocks.0.attn.qkv.weight"),
+        ({"surprise": torch.zeros(1)}, "has unknown surprise"),
+        ({"norm.weight": torch.zeros(7)}, r"norm.weight has shape \(7,\), this network needs \(64,\)"),
+        ({"norm.weight": torch.full((64,), float("nan"))}, "norm.weight holds NaN"),
+        ({"cls_token": None}, "not the weights of a ViT"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_an_error_naming_the_tensor(
+    tmp_path: Path, change: dict[str, Tensor | None], words: str
+) -> None:
+    tensors = {name: tensor for name, tensor in {**_tensors(SMALL), **change}.items() if tensor is not None}
+    save_file(tensors, tmp_path / "vit.safetensors")
+    with pytest.raises(LapisError, match=words):
+        load_backbone(tmp_path / "vit.safetensors")
+
+
+def test_a_damaged_or_missing_file_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{")
+    with pytest.raises(LapisError, match="not a readable safetensors"):
+        load_backbone(tmp_path / "cut.safetensors")
+    with pytest.raises(LapisError, match="no such file"):
+        load_backbone(tmp_path / "none.safetensors")
+
+
+def test_positions_keep_their_class_token_and_stay_put_at_the_same_grid() -> None:
+    positions = torch.randn(1, 17, 6)
+    assert resize_positions(positions, 4) is positions
+    resized = resize_positions(positions, 7)
+    assert resized.shape == (1, 50, 6)
+    assert (resized[:, 0] == positions[:, 0]).all()
+    # A constant embedding is constant at every size.
+    torch.testing.assert_close(resize_positions(torch.ones(1, 17, 6), 7), torch.ones(1, 50, 6))
+    with pytest.raises(LapisError, match="no square grid"):
+        resize_positions(torch.zeros(1, 16, 6), 4)
+
+
+def test_offset_tables_keep_corners_centre_and_class_entries() -> None:
+    table = torch.randn(7 * 7 + 3, 2)
+    resized = resize_offsets(table, 6)
+    assert resized.shape == (11 * 11 + 3, 2)
+    assert (resized[-3:] == table[-3:]).all()
+    old, new = table[:-3].view(7, 7, 2), resized[:-3].view(11, 11, 2)
+    for mine, theirs in ((new[0, 0], old[0, 0]), (new[10, 10], old[6, 6]), (new[5, 5], old[3, 3])):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_lapis_networks_are_timm_models(timm: ModuleType) -> None:
+    import lapis.nn.timm_models  # noqa: F401
+
+    model = timm.create_model("lapis_small_patch16_224", num_classes=10)
+    assert isinstance(model, LapisViT)
+    assert model.config == preset("lapis_small", classes=10)
+    assert "lapis_large_patch16_224" in timm.list_models("lapis_*")

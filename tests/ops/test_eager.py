@@ -1,0 +1,226 @@
+"""The torch twins against the numpy reference, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lapis.errors import LapisError
+from lapis.ops.affinity import eager as affinity_eager
+from lapis.ops.affinity import reference as affinity_reference
+from lapis.ops.attention import eager as attention_eager
+from lapis.ops.attention import reference as attention_reference
+from lapis.ops.hamming_distance.eager import hamming_distance
+from lapis.ops.hamming_distance.reference import hamming_distance as hamming_reference
+from lapis.ops.l1_distance.eager import l1_distance
+from lapis.ops.l1_distance.reference import l1_distance as l1_reference
+from lapis.ops.lsq.eager import lsq_codes, lsq_value
+from lapis.ops.lsq.reference import lsq_codes as codes_reference
+from lapis.ops.lsq.reference import lsq_value as value_reference
+from lapis.ops.row_scale import eager as rows_eager
+from lapis.ops.row_scale import reference as rows_reference
+from lapis.ops.squared_distance.eager import squared_distance
+from lapis.ops.squared_distance.reference import squared_distance as squared_reference
+from lapis.spikes import encode
+
+# One over each tile, one under, primes and ones: (batch, heads, queries, keys, channels, window).
+SHAPES = [
+    (1, 1, 1, 1, 1, 1),
+    (2, 3, 5, 7, 31, 15),
+    (1, 2, 17, 16, 32, 20),
+    (2, 1, 37, 37, 64, 15),
+    (1, 1, 2, 3, 80, 63),
+]
+
+
+def _codes(shape: tuple[int, ...], window: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, window + 1, shape, generator=generator).to(dtype)
+
+
+def _pair(case: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    b, h, n, m, c, window = case
+    return _codes((b, h, n, c), window, 1, dtype), _codes((b, h, m, c), window, 2, dtype)
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_distances_equal_the_reference_exactly(case: tuple[int, ...]) -> None:
+    q, k = _pair(case)
+    for mine, theirs in (
+        (l1_distance(q, k), l1_reference),
+        (squared_distance(q, k), squared_reference),
+        (hamming_distance(q, k, case[-1] + 1), hamming_reference),
+    ):
+        assert (mine.numpy() == theirs(q.long().numpy(), k.long().numpy())).all()
+
+
+@pytest.mark.parametrize("extreme", [0, 15])
+def test_all_silent_and_all_full_tokens_have_no_distance(extreme: int) -> None:
+    z = torch.full((1, 1, 9, 33), float(extreme))
+    assert not l1_distance(z, z).any()
+    assert not hamming_distance(z, z, 16).any()
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_the_l1_gradient_is_the_sign_of_the_difference(case: tuple[int, ...]) -> None:
+    q, k = (z.requires_grad_() for z in _pair(case, torch.float64))
+    grad = torch.randn(l1_distance(q, k).shape, dtype=torch.float64)
+    l1_distance(q, k).backward(grad)
+    sign = torch.sign(q[..., :, None, :] - k[..., None, :, :]).detach()
+    torch.testing.assert_close(q.grad, (grad[..., None] * sign).sum(-2))
+    torch.testing.assert_close(k.grad, -(grad[..., None] * sign).sum(-3))
+
+
+def test_the_l1_gradient_matches_finite_differences_between_codes() -> None:
+    q = (torch.rand(2, 5, 6, dtype=torch.float64) * 15).requires_grad_()
+    k = (torch.rand(2, 4, 6, dtype=torch.float64) * 15).requires_grad_()
+    assert torch.autograd.gradcheck(l1_distance, (q, k))
+
+
+def test_the_squared_gradient_matches_finite_differences() -> None:
+    q = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(squared_distance, (q, k))
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_the_hamming_gradient_follows_its_stated_rule(case: tuple[int, ...]) -> None:
+    q, k = (z.requires_grad_() for z in _pair(case, torch.float64))
+    distance = hamming_distance(q, k, case[-1] + 1)
+    grad = torch.randn(distance.shape, dtype=torch.float64)
+    distance.backward(grad)
+    difference = (q[..., :, None, :] - k[..., None, :, :]).detach()
+    slope = torch.sign(difference) * (difference.abs() <= 1)
+    torch.testing.assert_close(q.grad, (grad[..., None] * slope).sum(-2))
+    torch.testing.assert_close(k.grad, -(grad[..., None] * slope).sum(-3))
+
+
+def test_affinities_agree_with_the_reference_in_all_three_forms() -> None:
+    d = torch.randint(0, 400, (2, 3, 5, 7))
+    tau = torch.tensor([3.0, 20.0, 90.0], dtype=torch.float64)
+    expected = affinity_reference.affinity(d.numpy(), tau.numpy())
+    table = affinity_eager.affinity_table(tau, 399)
+    for mine in (
+        affinity_eager.affinity(d, tau),
+        affinity_eager.affinity_by_leak(d, tau),
+        affinity_eager.affinity_by_table(d, table),
+    ):
+        np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-11, atol=1e-300)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_row_scales_agree_with_the_reference(dtype: torch.dtype) -> None:
+    d = torch.randint(0, 3000, (2, 3, 9, 41)).to(dtype)
+    log_a = affinity_eager.log_affinity(d, torch.tensor([2.0, 16.0, 64.0], dtype=dtype))
+    # Judged at the same log affinities: rounding those is the caller's affair.
+    exact, shifted = rows_reference.exact_rows(log_a.numpy()), rows_reference.pow2_rows(log_a.numpy())
+    tolerance = 40 * torch.finfo(dtype).eps
+    np.testing.assert_allclose(rows_eager.exact_rows(log_a).numpy(), exact, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(rows_eager.pow2_rows(log_a).numpy(), shifted, rtol=0, atol=tolerance)
+
+
+def test_the_row_exponent_equals_the_reference() -> None:
+    log_a = -torch.rand(50, 40, 37, dtype=torch.float64) * 5000
+    assert (rows_eager.row_exponent(log_a).numpy() == rows_reference.row_exponent(log_a.numpy())).all()
+
+
+def test_float_rows_that_would_underflow_stay_correct() -> None:
+    log_a = torch.tensor([[-90_000.0, -90_001.0, -90_005.0]])
+    for mine, theirs in (
+        (rows_eager.exact_rows, rows_reference.exact_rows),
+        (rows_eager.pow2_rows, rows_reference.pow2_rows),
+    ):
+        np.testing.assert_allclose(mine(log_a).numpy(), theirs(log_a.numpy()), rtol=1e-6)
+
+
+def test_the_pow2_gradient_matches_finite_differences() -> None:
+    log_a = (-torch.rand(3, 7, dtype=torch.float64) * 4).requires_grad_()
+    assert torch.autograd.gradcheck(rows_eager.pow2_rows, (log_a,))
+
+
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+@pytest.mark.parametrize("delayed", [False, True])
+def test_attention_agrees_with_the_reference(row_scale: str, delayed: bool) -> None:
+    b, h, n, c, window = 2, 3, 11, 16, 15
+    q, k, v = (_codes((b, h, n, c), window, seed, torch.float64) for seed in (1, 2, 3))
+    tau = torch.tensor([4.0, 15.0, 60.0], dtype=torch.float64)
+    delay = torch.randint(0, 20, (h, n, n)) if delayed else None
+    integers = [z.long().numpy() for z in (q, k, v)]
+    theirs = None if delay is None else delay.numpy()
+    expected = attention_reference.attention(*integers, tau.numpy(), window, row_scale, theirs)
+    mine = attention_eager.attention(q, k, v, tau, row_scale, delay)
+    np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-10)
+    trains = [encode(z, window) for z in integers]
+    steps = attention_eager.attention_spikes(*map(torch.from_numpy, trains), tau, row_scale, delay)
+    by_step = attention_reference.attention_spikes(*trains, tau.numpy(), row_scale, theirs)
+    np.testing.assert_allclose(steps.numpy(), by_step, rtol=1e-10, atol=1e-15)
+
+
+LSQ_CASES = [(0, 15, None), (0, 1, None), (0, 20, -0.7), (-15, 15, None), (-31, 31, None)]
+
+
+@pytest.mark.parametrize(("low", "high", "shift"), LSQ_CASES)
+def test_lsq_codes_and_values_equal_the_reference(low: int, high: int, shift: float | None) -> None:
+    # A step that is a power of two and an x on a grid of quarter steps: ties included, and nothing is rounded.
+    x = torch.arange(-200, 200) * 0.0625
+    step = torch.tensor(0.25)
+    offset = None if shift is None else torch.tensor(-0.75)
+    theirs = None if offset is None else float(offset)
+    codes = lsq_codes(x, step, offset, low, high, 1.0)
+    assert (codes.numpy() == codes_reference(x.numpy(), 0.25, theirs, low, high)).all()
+    value = lsq_value(x, step, offset, low, high, 1.0)
+    assert (value.numpy() == value_reference(x.numpy(), 0.25, theirs, low, high)).all()
+
+
+@pytest.mark.parametrize(("low", "high", "shift"), LSQ_CASES)
+def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: float | None) -> None:
+    x = (torch.randn(64, 8, dtype=torch.float64) * 5).requires_grad_()
+    step = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    offset = None if shift is None else torch.tensor(shift, dtype=torch.float64, requires_grad=True)
+    grad, scale = torch.randn(64, 8, dtype=torch.float64), 0.37
+    u = ((x - (offset if offset is not None else 0)) / step).detach()
+    inside = ((u > low) & (u < high)).double()
+    z = (u + 0.5).floor().clamp(low, high)
+
+    lsq_value(x, step, offset, low, high, scale).backward(grad)
+    torch.testing.assert_close(x.grad, grad * inside)
+    torch.testing.assert_close(step.grad, scale * (grad * (z - u * inside)).sum())
+    if offset is not None:
+        torch.testing.assert_close(offset.grad, scale * (grad * (1 - inside)).sum())
+
+    for leaf in (x, step, offset):
+        if leaf is not None:
+            leaf.grad = None
+    lsq_codes(x, step, offset, low, high, scale).backward(grad)
+    torch.testing.assert_close(x.grad, grad * inside / step.detach())
+    torch.testing.assert_close(step.grad, scale * (-grad * inside * u / step.detach()).sum())
+    if offset is not None:
+        torch.testing.assert_close(offset.grad, scale * (-grad * inside / step.detach()).sum())
+
+
+def test_lsq_steps_of_weights_are_per_channel() -> None:
+    w = torch.randn(5, 40, requires_grad=True)
+    step = (torch.rand(5, 1) * 0.1 + 0.01).requires_grad_()
+    grad = torch.randn(5, 40)
+    lsq_value(w, step, None, -31, 31, 1.0).backward(grad)
+    assert step.grad is not None
+    for row in range(5):
+        one = step[row].detach().clone().requires_grad_()
+        lsq_value(w[row : row + 1].detach(), one, None, -31, 31, 1.0).backward(grad[row : row + 1])
+        torch.testing.assert_close(step.grad[row], one.grad)
+
+
+@pytest.mark.parametrize(
+    ("x", "step", "low", "words"), [([np.nan], 1.0, 0, "NaN"), ([1.0], 0.0, 0, "step"), ([1.0], 1.0, 9, "empty")]
+)
+def test_lsq_refuses_what_has_no_code(x: list[float], step: float, low: int, words: str) -> None:
+    with pytest.raises(LapisError, match=words):
+        codes_reference(x, step, None, low, 9)
+
+
+def test_shapes_that_do_not_fit_are_refused_in_torch_too() -> None:
+    for call in (l1_distance, squared_distance, lambda q, k: hamming_distance(q, k, 16)):
+        with pytest.raises(LapisError, match="agree in every axis"):
+            call(torch.zeros(2, 3), torch.zeros(2, 4))

@@ -1,0 +1,76 @@
+"""The printed tables: totals are the sums of the printed digits, and nothing is cut off."""
+
+from __future__ import annotations
+
+import io
+import re
+from decimal import Decimal
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from lapis import preset
+from lapis.energy import CONVENTIONS, estimate, side_by_side
+from lapis.energy.paper import figures, solve_large
+from lapis.report import energy_table
+from lapis.trace import POINTS
+
+CONFIG = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+
+
+def _text(table: Table) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=120, color_system=None).print(table)
+    return stream.getvalue()
+
+
+def _energies(line: str) -> list[str]:
+    return re.findall(r"\d+\.\d{6}", line)
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+@pytest.mark.parametrize("per_block", [False, True])
+def test_printed_totals_are_sums_of_printed_rows(name: str, per_block: bool) -> None:
+    made = estimate(CONFIG, dict.fromkeys(POINTS, 1 / 3), name)
+    lines = _text(energy_table.operators(made, per_block)).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("attention path"))
+    whole = next(line for line in lines[start:] if line.startswith("whole model"))
+    ours = dense = Decimal(0)
+    for line in lines[1:start]:
+        found = _energies(line)
+        if "(dense only)" in line:
+            dense += Decimal(found[0])
+            continue
+        ours += Decimal(found[0])
+        dense += Decimal(found[1]) if len(found) == 2 else 0
+    assert [Decimal(word) for word in _energies(whole)] == [ours, dense]
+    # Rounding each row to a nanojoule moves the total by less than half a nanojoule a row.
+    rows = made.block_rows if per_block else made.rows
+    assert abs(float(ours) - made.energy_mj) <= len(rows) * 0.5e-6
+
+
+def test_every_row_is_printed_with_its_kind_and_cost() -> None:
+    made = estimate(CONFIG, dict.fromkeys(POINTS, 0.25))
+    text = _text(energy_table.operators(made))
+    assert re.search(r"qkv +0\.2500 +65\.\d{3} +int add +0\.1 +", text)
+    assert re.search(r"patch embedding +28\.901 +MAC +4\.6 +", text)
+    assert "times less" in text
+
+
+def test_conventions_are_named_with_what_they_count() -> None:
+    text = " ".join(_text(energy_table.conventions(side_by_side(CONFIG, dict.fromkeys(POINTS, 0.25)))).split())
+    for convention in CONVENTIONS.values():
+        assert convention.name in text
+
+
+def test_the_papers_table_says_equal_or_differs() -> None:
+    lines = _text(energy_table.paper(figures())).splitlines()[1:]
+    assert [line.rstrip().endswith("equal") for line in lines].count(False) == 1
+    assert "differs, see below" in next(line for line in lines if "100.01" in line)
+
+
+def test_the_derivation_is_shown_with_its_ranges() -> None:
+    text = _text(energy_table.solution(solve_large()))
+    assert re.search(r"rho_qkv +0\.38\d\d +0\.38\d\d\.\.0\.39\d\d", text)
+    assert "(E1 - E2) / (0.8 u)" in text

@@ -1,0 +1,73 @@
+"""Configurations: presets, rules and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lapis.config import PRESETS, ActivationModes, LapisConfig, preset
+from lapis.errors import LapisError
+
+
+@pytest.mark.parametrize(
+    ("name", "style", "width", "depth", "heads", "window", "tokens"),
+    [
+        ("lapis_tiny", "vit", 192, 12, 3, 15, 197),
+        ("lapis_small", "vit", 384, 12, 6, 15, 197),
+        ("lapis_base", "beit", 768, 12, 12, 15, 197),
+        ("lapis_large", "beit", 1024, 24, 16, 20, 197),
+    ],
+)
+def test_presets_are_the_papers_models(
+    name: str, style: str, width: int, depth: int, heads: int, window: int, tokens: int
+) -> None:
+    config = preset(name)
+    seen = (config.style, config.width, config.depth, config.heads, config.window, config.tokens)
+    assert seen == (style, width, depth, heads, window, tokens)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_configuration_survives_a_file(name: str) -> None:
+    config = preset(name, modes=ActivationModes(qk="signed"), weight_bits=6)
+    assert LapisConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"heads": 5}, "heads=5 does not divide width=192; use 1, 2, 3, 4, 6"),
+        ({"image_size": 100}, "nearest is 96"),
+        ({"relation": "cosine"}, "use laplacian, dot, gaussian or hamming"),
+        ({"row_scale": "softmax"}, "use exact or pow2"),
+        ({"readout": "none"}, "use real or spikes"),
+        ({"style": "swin"}, "use vit or beit"),
+        ({"weight_bits": 12}, "use 2, 3, 4, 5, 6, 7, 8 or 32"),
+        ({"window": 0}, "outside 1..63"),
+        ({"depth": 0}, "at least 1"),
+        ({"classes": 2.0}, "at least 1"),
+        ({"modes": {"qk": "ternary"}}, "use unsigned, offset or signed"),
+        ({"modes": {"hidden": "signed"}}, "did you mean 'mlp_hidden'"),
+        ({"modes": 3}, "must be ActivationModes"),
+        ({"widht": 3}, "did you mean 'width'"),
+        ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
+        ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
+        ({"quantize": "yes"}, "true or false"),
+    ],
+)
+def test_an_invalid_choice_is_refused_with_what_is_allowed(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(LapisError) as error:
+        preset("lapis_tiny", **change)
+    assert words in str(error.value)
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(LapisError, match="did you mean 'lapis_tiny'"):
+        preset("lapis_tini")
+
+
+def test_only_a_fully_integer_configuration_is_integer_deployable() -> None:
+    deployed = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+    assert deployed.integer_deployable
+    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"weight_bits": 32}, {"relation": "dot"}):
+        assert not deployed.replace(**change).integer_deployable
