@@ -4,6 +4,8 @@
  * long as the layer's own weights prove that nothing can overflow (`period`), so an inner step is one multiplication
  * and one addition; int8 engines that must widen every product need three instructions. */
 
+#include "../simd/settle.h"
+
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -11,15 +13,6 @@ enum { PANEL = 2 * LANES };
 
 /* Tokens whose codes stay in the second-level cache while every panel passes over them. */
 enum { CACHED_CODES = 256 << 10 };
-
-/* Keeps a row's two sums in registers: left alone, gcc gathers all products first and spills the sums. */
-#if LAPIS_EMULATE
-#define SETTLE(a, b)
-#elif LAPIS_WIDE
-#define SETTLE(a, b) __asm__ volatile("" : "+v"(a), "+v"(b))
-#else
-#define SETTLE(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
-#endif
 
 INLINE ints four_codes(const uint8_t *p) {
     int32_t dword;

@@ -3,6 +3,26 @@
 #if LAPIS_EMULATE
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
+/* SIMDe 0.7.4 declares this alias with the arguments of its masked sister. */
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
+/* And it lacks these two. */
+static inline simde__m512 emulated_cvtepi32_ps(simde__m512i a) {
+    int32_t lanes[16];
+    float result[16];
+    simde_mm512_storeu_si512(lanes, a);
+    for (int i = 0; i < 16; i++) result[i] = (float)lanes[i];
+    return simde_mm512_loadu_ps(result);
+}
+static inline simde__m512i emulated_cvtepu8_epi32(simde__m128i a) {
+    uint8_t bytes[16];
+    int32_t lanes[16];
+    simde_mm_storeu_si128((simde__m128i *)bytes, a);
+    for (int i = 0; i < 16; i++) lanes[i] = bytes[i];
+    return simde_mm512_loadu_si512(lanes);
+}
+#define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
+#define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)
 #endif
 #include <immintrin.h>
 

@@ -1,0 +1,164 @@
+"""Learned step size quantization as torch operators over the native library; eager wherever that cannot run.
+
+Values and codes equal the eager ones in every bit; gradients of step and offset are summed in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lapis import native
+from lapis.ops.lsq import eager
+from lapis.ops.tensors import served_natively, threads
+
+Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None]
+
+
+def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    """z s + o, differentiable in x, s and o; step is 0-dim, or (O, 1) for weights (O, I); offset 0-dim."""
+    if not _fits(x, step, offset):
+        return eager.lsq_value(x, step, offset, low, high, grad_scale)
+    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale)
+    return result
+
+
+def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    """z as integer-valued floats, differentiable in x, s and o."""
+    if not _fits(x, step, offset):
+        return eager.lsq_codes(x, step, offset, low, high, grad_scale)
+    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale)
+    return result
+
+
+def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
+    tensors = (x, step) if offset is None else (x, step, offset)
+    if any(t.dtype != torch.float32 for t in tensors) or not served_natively(*tensors):
+        return False
+    one_step = step.numel() == 1 and step.dim() <= x.dim()
+    rows = x.dim() == 2 and step.shape == (x.shape[0], 1)
+    return (one_step or rows) and (offset is None or (offset.numel() == 1 and offset.dim() <= x.dim()))
+
+
+def _forward(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, value: bool
+) -> Tensor:
+    x, out = x.detach().contiguous(), torch.empty(x.shape)
+    rows, columns, per_row = _layout(x, step)
+    where = out.data_ptr()
+    native.check(
+        native.library().lapis_lsq(
+            x.data_ptr(),
+            rows,
+            columns,
+            step.data_ptr(),
+            per_row,
+            None if offset is None else offset.data_ptr(),
+            low,
+            high,
+            where if value else None,
+            None if value else where,
+            threads(),
+        )
+    )
+    return out
+
+
+def _backward(
+    kernel: Any, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, grad = x.detach().contiguous(), grad.detach().contiguous()
+    rows, columns, per_row = _layout(x, step)
+    grad_x = torch.empty(x.shape)
+    sums = torch.empty(step.numel() + 1, dtype=torch.float64)
+    native.check(
+        kernel(
+            x.data_ptr(),
+            grad.data_ptr(),
+            rows,
+            columns,
+            step.data_ptr(),
+            per_row,
+            None if offset is None else offset.data_ptr(),
+            low,
+            high,
+            grad_x.data_ptr(),
+            sums.data_ptr(),
+            sums.data_ptr() + 8 * step.numel(),
+            threads(),
+        )
+    )
+    scaled = (sums * scale).float()
+    return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
+
+
+def _layout(x: Tensor, step: Tensor) -> tuple[int, int, int]:
+    return (1, x.numel(), 0) if step.numel() == 1 else (x.shape[0], x.shape[1], 1)
+
+
+_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale"
+for _name in ("lsq_value", "lsq_codes"):
+    torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
+    torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+
+
+@torch.library.impl("lapis::lsq_value", "CPU")
+def _value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    return _forward(x, step, offset, low, high, value=True)
+
+
+@torch.library.impl("lapis::lsq_codes", "CPU")
+def _codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    return _forward(x, step, offset, low, high, value=False)
+
+
+@torch.library.impl("lapis::lsq_value_backward", "CPU")
+def _value_backward(
+    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    kernel = native.library().lapis_lsq_value_backward
+    return _backward(kernel, grad, x, step, offset, low, high, grad_scale)
+
+
+@torch.library.impl("lapis::lsq_codes_backward", "CPU")
+def _codes_backward(
+    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    kernel = native.library().lapis_lsq_codes_backward
+    return _backward(kernel, grad, x, step, offset, low, high, grad_scale)
+
+
+def _shape(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _backward_shape(
+    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), step.new_empty(step.shape), x.new_empty(() if offset is None else offset.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int, int, float], output: Tensor) -> None:
+    x, step, offset, *rule = inputs
+    ctx.save_for_backward(x, step, offset)
+    ctx.rule = rule
+
+
+def _differentiate_value(ctx: Any, grad: Tensor) -> Gradients:
+    x, step, offset = ctx.saved_tensors
+    grads = torch.ops.lapis.lsq_value_backward(grad, x, step, offset, *ctx.rule)
+    return grads[0], grads[1], None if offset is None else grads[2], None, None, None
+
+
+def _differentiate_codes(ctx: Any, grad: Tensor) -> Gradients:
+    x, step, offset = ctx.saved_tensors
+    grads = torch.ops.lapis.lsq_codes_backward(grad, x, step, offset, *ctx.rule)
+    return grads[0], grads[1], None if offset is None else grads[2], None, None, None
+
+
+for _name, _rule in (("lsq_value", _differentiate_value), ("lsq_codes", _differentiate_codes)):
+    torch.library.register_fake(f"lapis::{_name}", _shape)
+    torch.library.register_fake(f"lapis::{_name}_backward", _backward_shape)
+    torch.library.register_autograd(f"lapis::{_name}", _rule, setup_context=_save)
