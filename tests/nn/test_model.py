@@ -129,22 +129,22 @@ def test_under_autocast_the_relation_stays_in_float32() -> None:
     calibrate(model, [images])
     attention = model.blocks[0].attn
     seen: dict[str, torch.dtype] = {}
-    weigh, relate = attention.row_scale, attention.relation.forward
+    mix, relate = attention.relation.mix, attention.relation.forward
 
-    def watch_rows(log_a: Tensor) -> Tensor:
-        seen["log affinity"] = log_a.dtype
-        rows = weigh(log_a)
-        seen["rows"] = rows.dtype
-        return rows
+    def watch_mix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mixed = mix(q, k, v)
+        seen.update(q=q.dtype, k=k.dtype, v=v.dtype, mixed=mixed.dtype)
+        return mixed
 
     def watch_relation(q: Tensor, k: Tensor) -> Tensor:
-        seen["q"], seen["k"] = q.dtype, k.dtype
-        return relate(q, k)
+        log_a = relate(q, k)
+        seen["log affinity"] = log_a.dtype
+        return log_a
 
-    attention.row_scale, attention.relation.forward = watch_rows, watch_relation
+    attention.relation.mix, attention.relation.forward = watch_mix, watch_relation
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(images)
-    assert set(seen.values()) == {torch.float32}
+    assert seen == dict.fromkeys(("q", "k", "v", "mixed", "log affinity"), torch.float32)
     assert logits.dtype == torch.bfloat16
 
 

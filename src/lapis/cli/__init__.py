@@ -14,6 +14,8 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 # In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
+    "train": "Run a training recipe.",
+    "evaluate": "Top-1 and top-5 of a network on a folder of images.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "demo": "See Lapis at work on real images.",
 }

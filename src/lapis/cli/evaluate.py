@@ -4,42 +4,57 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from lapis.config import preset as preset_config
 from lapis.errors import LapisError
 
 
-def evaluate(
-    model: Annotated[str, typer.Argument(help="A Lapis file, a run's folder, a packaged name, or timm-named weights.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with CIFAR batches, tar shards or class folders.", envvar="LAPIS_DATA")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Import foreign weights as this Lapis network, calibrated but not trained.")
-    ] = None,
-    calibrate: Annotated[int, typer.Option(help="Images to calibrate an import on.", min=1)] = 32,
-    size: Annotated[
-        int | None, typer.Option(help="Image size of a foreign network; the weights' own by default.")
-    ] = None,
-    normalise: Annotated[
-        str | None, typer.Option(help="imagenet, half or cifar; by default what the file says, else imagenet.")
-    ] = None,
-    crop: Annotated[float, typer.Option(help="Share of the shorter side kept by the centre crop.")] = 0.875,
-    limit: Annotated[int | None, typer.Option(help="Only this many images, evenly spread.", min=1)] = None,
-    batch: Annotated[int, typer.Option(help="Images a batch.", min=1)] = 64,
-    workers: Annotated[int, typer.Option(help="Processes that decode images.", min=0)] = 0,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+@click.command()
+@click.argument("model")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="LAPIS_DATA",
+    help="Folder with CIFAR batches, tar shards or class folders [LAPIS_DATA].",
+)
+@click.option("--preset", help="Import foreign weights as this Lapis network, calibrated but not trained.")
+@click.option(
+    "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
+)
+@click.option("--size", type=click.IntRange(1), help="Image size of a foreign network; the weights' own by default.")
+@click.option("--normalise", help="imagenet, half or cifar; by default what the file says, else imagenet.")
+@click.option("--crop", default=0.875, show_default=True, help="Share of the shorter side that the centre crop keeps.")
+@click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
+@click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images a batch.")
+@click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    model: str,
+    data: Path | None,
+    preset: str | None,
+    calibrate: int,
+    size: int | None,
+    normalise: str | None,
+    crop: float,
+    limit: int | None,
+    batch: int,
+    workers: int,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Top-1 and top-5 accuracy of a network on the test images of a folder, with activity and energy where it spikes.
 
+    MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights.
     Foreign weights are evaluated as the dense network they are. With --preset they are imported as a Lapis network
     whose steps come from a few images; such a network was never trained and its accuracy is low.
 
-    Example: lapis evaluate lapis_tiny_cifar10 --data ~/data --json
+    \b
+    Example:
+      lapis evaluate lapis_tiny_cifar10 --data ~/data --json
     """
     # Torch is loaded only by the commands that need it.
     import torch
@@ -95,7 +110,7 @@ def evaluate(
     record = {"model": model, "state": state, **scores.as_dict(), "config": network.config.to_dict()}
     if preset is not None:
         record["calibration_images"] = min(calibrate, len(images))
-    typer.echo(json.dumps(record) if as_json else _table(record))
+    click.echo(json.dumps(record) if as_json else _table(record))
 
 
 def _open(data: Path | None, limit: int | None) -> Any:

@@ -9,10 +9,7 @@ from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.nn.relation import RELATIONS
-from lapis.ops.row_scale.eager import exact_rows, pow2_rows
 from lapis.trace import Trace
-
-ROW_SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
 
 class Attention(nn.Module):
@@ -24,7 +21,6 @@ class Attention(nn.Module):
     def __init__(self, config: LapisConfig, index: int) -> None:
         super().__init__()
         self.index, self.heads = index, config.heads
-        self.row_scale = ROW_SCALES[config.row_scale]
         self.qkv = Linear(config.width, 3 * config.width, config.weight_bits)
         self.proj = Linear(config.width, config.width, config.weight_bits)
         self.relation = RELATIONS[config.relation](config)
@@ -63,9 +59,9 @@ class Attention(nn.Module):
                 qk = self.qk.codes(qk) if self.relation.on_codes else self.qk(qk)
             shift = None if self.v is None else self.v.offset
             v = v if self.v is None else self.v(v)
-            weights = self.row_scale(self.relation(qk[0], qk[1]))
             # A power-of-two row has a mass near one, not one; an offset is not mixed, so it folds into the next bias.
-            return weights @ v if shift is None else weights @ (v - shift) + shift
+            mixed: Tensor = self.relation.mix(qk[0], qk[1], v if shift is None else v - shift)
+            return mixed if shift is None else mixed + shift
 
 
 def _join_heads(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis.config import Mode
-from lapis.ops.lsq.eager import lsq_codes, lsq_value
+from lapis.ops.lsq.custom import lsq_codes, lsq_value
 
 # Values examined when a step is found from data; more changes the third digit of a step.
 CALIBRATION_SAMPLE = 1 << 15

@@ -10,27 +10,50 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.nn.position import RelativePosition
 from lapis.ops.affinity.eager import log_affinity
-from lapis.ops.hamming_distance.eager import hamming_distance
-from lapis.ops.l1_distance.eager import l1_distance
+from lapis.ops.attention import custom as attention
+from lapis.ops.hamming_distance.custom import hamming_distance
+from lapis.ops.l1_distance import custom, eager
+from lapis.ops.row_scale.eager import exact_rows, pow2_rows
 from lapis.ops.squared_distance.eager import squared_distance
 
+ROW_SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
-class DotProduct(nn.Module):
+
+class Relation(nn.Module):
+    """ln A_ij of queries and keys (B, H, N, C), and the values mixed by it."""
+
+    # Whether queries and keys come as codes, or as the values that the codes stand for.
+    on_codes: bool
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__()
+        self.row_scale = config.row_scale
+        self.position = RelativePosition(config.grid, config.heads) if config.relative_position else None
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, N, C) twice  ->  (B, H, N, N) log affinities."""
+        raise NotImplementedError
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """sum_j W_ij v_j (B, H, N, C), W the affinities scaled by rows."""
+        return ROW_SCALES[self.row_scale](self(q, k)) @ v
+
+
+class DotProduct(Relation):
     """ln A_ij = q_i . k_j / sqrt(C) + b_ij: the attention of dense transformers, for comparison."""
 
     on_codes = False
 
     def __init__(self, config: LapisConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.scale = config.head_width**-0.5
-        self.position = _position(config)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         scores: Tensor = (q * self.scale) @ k.transpose(-1, -2)
         return scores if self.position is None else scores + self.position.bias()
 
 
-class DistanceRelation(nn.Module):
+class DistanceRelation(Relation):
     """ln A_ij = -(D_ij + delay_ij) / tau_h, with a learned tau for each head.
 
     tau is found from the first data seen, unless loaded: the standard deviation of D over the keys.
@@ -40,11 +63,10 @@ class DistanceRelation(nn.Module):
     ready: Tensor
 
     def __init__(self, config: LapisConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.log_tau = nn.Parameter(torch.zeros(config.heads))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
         self.is_ready = False
-        self.position = _position(config)
 
     @property
     def tau(self) -> Tensor:
@@ -54,7 +76,6 @@ class DistanceRelation(nn.Module):
         raise NotImplementedError
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """q, k (B, H, N, C) codes  ->  (B, H, N, N) log affinities."""
         distance = self.distance(q, k)
         if not self.is_ready:
             self.calibrate(distance)
@@ -81,8 +102,21 @@ class DistanceRelation(nn.Module):
 class Laplacian(DistanceRelation):
     """D_ij = sum_c |q_ic - k_jc|: the l1 distance of first-spike latencies, the paper's relation."""
 
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        # Real values, in a network without quantizers, have no integer kernel.
+        self.l1_distance = custom.l1_distance if config.quantize else eager.l1_distance
+        self.fused = config.quantize
+
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
-        return l1_distance(q, k)
+        return self.l1_distance(q, k)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """As every relation, and without storing an N x N matrix where no gradient is wanted."""
+        if torch.is_grad_enabled() or not self.fused or not self.is_ready:
+            return super().mix(q, k, v)
+        delay = None if self.position is None else self.position.delay(self.tau)
+        return attention.attention(q, k, v, self.tau, self.row_scale, delay)
 
 
 class Gaussian(DistanceRelation):
@@ -104,18 +138,9 @@ class Hamming(DistanceRelation):
         return hamming_distance(q + self.shift, k + self.shift, self.levels)
 
 
-RELATIONS: dict[str, type[DotProduct] | type[DistanceRelation]] = {
+RELATIONS: dict[str, type[Relation]] = {
     "laplacian": Laplacian,
     "dot": DotProduct,
     "gaussian": Gaussian,
     "hamming": Hamming,
 }
-
-
-def _position(config: LapisConfig) -> RelativePosition | None:
-    return RelativePosition(config.grid, config.heads) if config.relative_position else None
-
-
-def largest_distance(config: LapisConfig) -> int:
-    """C*T, or 2*C*T with an ON and an OFF neuron for each value."""
-    return config.head_width * config.window * (2 if config.modes.qk == "signed" else 1)

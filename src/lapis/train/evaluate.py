@@ -44,6 +44,19 @@ class Scores:
     def loss(self) -> float:
         return self.loss_sum / max(1, self.images)
 
+    @classmethod
+    def merged(cls, parts: list[Scores]) -> Scores:
+        """The scores of all processes together."""
+        total = cls()
+        for part in parts:
+            total.images += part.images
+            total.right += part.right
+            total.right_in_five += part.right_in_five
+            total.loss_sum += part.loss_sum
+            total.tally.merge(part.tally)
+            total.unreadable += part.unreadable
+        return total
+
     def as_dict(self) -> dict[str, Any]:
         """What goes into logs and onto the screen."""
         record: dict[str, Any] = {"top1": self.top1, "top5": self.top5, "images": self.images, "loss": self.loss}

@@ -14,10 +14,10 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import METADATA_KEY, check_tensors, load_network, read_tensors
 from lapis.nn.model import LapisViT
-from lapis.nn.position import CLASS_ENTRIES
 from lapis.nn.pretrained import load_backbone, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
 from lapis.nn.relation import DistanceRelation
+from lapis.positions import CLASS_ENTRIES
 
 # What a run leaves behind, best first.
 RUN_FILES = ("best.safetensors", "last.safetensors")

@@ -69,9 +69,7 @@ def attention(
     return out.reshape(q.shape)
 
 
-def float_tables(
-    tau: npt.NDArray[np.float64], size: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+def float_tables(tau: npt.NDArray[np.float64], size: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """exp(-d/tau_h) for d < size, as float32 (H, size), and the same times a power of two that puts it in [1, 2)."""
     if not 1 <= size <= LARGEST_TABLE:
         raise LapisError(f"a table of {size} distances was asked; 1..{LARGEST_TABLE} are possible")

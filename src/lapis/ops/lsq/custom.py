@@ -42,9 +42,7 @@ def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
     return (one_step or rows) and (offset is None or (offset.numel() == 1 and offset.dim() <= x.dim()))
 
 
-def _forward(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, value: bool
-) -> Tensor:
+def _forward(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, value: bool) -> Tensor:
     x, out = x.detach().contiguous(), torch.empty(x.shape)
     rows, columns, per_row = _layout(x, step)
     where = out.data_ptr()

@@ -49,9 +49,7 @@ def lsq_codes_backward(
     return _backward("lapis_lsq_codes_backward", grad, x, step, offset, low, high, threads)
 
 
-def _forward(
-    x: Float, step: Float, offset: float | None, low: int, high: int, threads: int, want_value: bool
-) -> Float:
+def _forward(x: Float, step: Float, offset: float | None, low: int, high: int, threads: int, want_value: bool) -> Float:
     x = np.ascontiguousarray(x, np.float32)
     s, rows, columns, per_row = _layout(x, step)
     o = _scalar(offset)

@@ -1,0 +1,88 @@
+"""`lapis train`: run a recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
+
+
+@click.command()
+@click.argument("recipe", required=False)
+@click.option(
+    "--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help="Folder of the dataset [LAPIS_DATA]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
+@click.option("--start", help="First weights: a file, a run's folder, a packaged or timm model.")
+@click.option("--teacher", help="Network to distil from: a file, a run's folder, a packaged or timm model.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--show", is_flag=True, help="Print the recipe with its settings and stop.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+def command(
+    recipe: str | None,
+    data: Path | None,
+    out: Path | None,
+    start: str | None,
+    teacher: str | None,
+    settings: tuple[str, ...],
+    resume: bool,
+    device: str,
+    threads: int | None,
+    show: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Train the network of RECIPE; without one, list the recipes.
+
+    A run keeps its state, log, curves and networks in --out. Ctrl-C and SIGTERM save first; --resume goes on as if
+    nothing had happened. Several processes or machines: start with torchrun, see docs/training.md.
+
+    \b
+    Example:
+      lapis train smoke --out runs/smoke
+      lapis train cifar10_tiny --data ~/data --start deit.safetensors --teacher runs/teacher --set optim.epochs=5
+    """
+    import torch
+
+    from lapis.train import recipes
+    from lapis.train.distributed import join, leave
+    from lapis.train.loop import train
+
+    if recipe is None:
+        listed = {name: recipes.about(name) for name in recipes.names()}
+        width = max(map(len, listed))
+        click.echo(json.dumps(listed) if as_json else "\n".join(f"{n:<{width}}  {text}" for n, text in listed.items()))
+        return EXIT_OK
+    changes = [f"start={start}"] if start is not None else []
+    changes += [f"distill.teacher={teacher}"] if teacher is not None else []
+    chosen = recipes.load(recipe).with_overrides([*changes, *settings])
+    if show:
+        click.echo(json.dumps(chosen.to_dict(), indent=None if as_json else 2))
+        return EXIT_OK
+    if threads is not None:
+        torch.set_num_threads(threads)
+    processes = join(device)
+    try:
+        summary = train(chosen, data, out or Path("runs") / recipe, processes, resume, quiet)
+    finally:
+        leave(processes)
+    if processes.first:
+        click.echo(json.dumps(summary) if as_json else _lines(summary))
+    return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK
+
+
+def _lines(summary: dict[str, object]) -> str:
+    if summary["interrupted"]:
+        return f"{summary['recipe']}: stopped at step {summary['step']} of {summary['steps']}; continue with --resume"
+    return (
+        f"{summary['recipe']}: top-1 {summary['top1']:.2f} % of {summary['images']} images "
+        f"(best {summary['best_top1']:.2f} %) after {summary['steps']} steps, {summary['seconds']:.0f} s; "
+        f"files in {summary['out']}"
+    )

@@ -1,0 +1,250 @@
+// Drawing: small functions that fill an element, at its own width, from numbers alone.
+"use strict";
+
+const Charts = {};
+
+// Cividis: blue to yellow, even in lightness, the same to a colour-blind reader.
+Charts.CIVIDIS = [
+  "00224e", "002e6a", "1a386f", "32436d", "434e6c", "535a6d", "61656f", "6f7073", "7d7c78",
+  "8c8878", "9b9476", "aba072", "bcae6c", "cdbb63", "dec958", "f0d846", "fee838",
+].map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+
+/** Colour of a share 0..1. */
+Charts.colour = function (share) {
+  const place = Math.min(1, Math.max(0, share)) * (Charts.CIVIDIS.length - 1);
+  const at = Math.min(Charts.CIVIDIS.length - 2, Math.floor(place));
+  const mix = Charts.CIVIDIS[at].map((low, c) => low + (Charts.CIVIDIS[at + 1][c] - low) * (place - at));
+  return `rgb(${mix.map(Math.round).join(" ")})`;
+};
+
+/** Black or white, whichever reads on that colour. */
+Charts.inkOn = (share) => (share > 0.52 ? "#10151c" : "#fff");
+
+Charts.number = function (x, digits = 3) {
+  if (!Number.isFinite(x)) return "∞";
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 1e5) return `${(x / 10 ** Math.floor(Math.log10(size))).toFixed(1)}·10${Charts.power(Math.floor(Math.log10(size)))}`;
+  if (size >= 1e-3) return String(Number(x.toPrecision(digits)));
+  const exponent = Math.floor(Math.log10(size));
+  return `${(x / 10 ** exponent).toFixed(1)}·10${Charts.power(exponent)}`;
+};
+
+/** An integer as superscript digits. */
+Charts.power = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻");
+
+Charts.make = function (tag, attributes, parent, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  if (parent) parent.append(node);
+  return node;
+};
+
+/** An empty drawing that fills `host`; `label` is what a screen reader says. */
+Charts.canvas = function (host, height, label) {
+  const width = Math.max(240, host.clientWidth);
+  host.setAttribute("aria-label", label);
+  host.replaceChildren();
+  const svg = Charts.make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, host);
+  return { svg, width, height };
+};
+
+/** Round steps that cover `span` in about `count` pieces. */
+Charts.ticks = function (from, to, count) {
+  const raw = (to - from) / count || 1;
+  const unit = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw * 0.999);
+  const found = [];
+  for (let x = Math.ceil(from / step) * step; x <= to + step * 1e-9; x += step) found.push(Math.round(x / step) * step);
+  return found;
+};
+
+const LEFT = 46;
+const RIGHT = 14;
+
+/**
+ * First spikes of a query and a key, a column a channel, their difference as the bar between them; below, the running
+ * sum of the differences. `places` are latencies T - z; a signed code's OFF spikes lie beyond T.
+ */
+Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
+  const top = 132;
+  const bottom = 76;
+  const { svg, width, height } = Charts.canvas(host, top + bottom + 52, label);
+  const levels = signed ? 2 * T : T;
+  const x = (c) => LEFT + ((c + 0.5) / query.length) * (width - LEFT - RIGHT);
+  const y = (t) => 10 + (t / levels) * (top - 16);
+  const size = Math.min(7, Math.max(2.6, ((width - LEFT - RIGHT) / query.length) * 0.72));
+  for (const [t, name] of signed ? [[0, "ON 0"], [T, "silent"], [2 * T, "OFF 0"]] : [[0, "0"], [T, "silent"]]) {
+    Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(t), y2: y(t), class: "rule" }, svg);
+    Charts.make("text", { x: LEFT - 6, y: y(t) + 4, class: "tick end" }, svg, name);
+  }
+  Charts.make("text", { x: LEFT - 6, y: y(levels / (signed ? 4 : 2)) + 4, class: "tick end" }, svg, "step");
+  let sum = 0;
+  const totals = query.map((t, c) => (sum += Math.abs(t - key[c])));
+  const all = Math.max(1, sum + delay);
+  query.forEach((t, c) => {
+    Charts.make("line", { x1: x(c), x2: x(c), y1: y(t), y2: y(key[c]), class: "gap", "stroke-width": size * 0.55 }, svg);
+  });
+  query.forEach((t, c) => {
+    Charts.make("circle", { cx: x(c), cy: y(key[c]), r: size * 0.62, class: "key-dot" }, svg);
+    Charts.make("rect", { x: x(c) - size / 2, y: y(t) - size / 2, width: size, height: size, class: "query-dot" }, svg);
+  });
+  const base = height - 24;
+  const rise = (value) => base - (value / all) * (bottom - 8);
+  let path = `M${LEFT} ${base}`;
+  totals.forEach((value, c) => (path += `H${x(c)}V${rise(value)}`));
+  path += `H${width - RIGHT}`;
+  Charts.make("path", { d: `${path}V${base}H${LEFT}Z`, class: "sum-area" }, svg);
+  Charts.make("path", { d: path, class: "sum-line" }, svg);
+  Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: base, y2: base, class: "axis" }, svg);
+  Charts.make("text", { x: LEFT - 6, y: rise(sum) + 4, class: "tick end strong" }, svg, String(sum));
+  Charts.make("text", { x: LEFT - 6, y: base + 4, class: "tick end" }, svg, "0");
+  Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, "channel 0");
+  Charts.make("text", { x: width - RIGHT, y: height - 6, class: "tick end" }, svg, `running sum of |differences| = ${sum}`);
+};
+
+/** u_r = beta**r from 1 down to every key's distance; the chosen key's affinity is marked. */
+Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
+  const { svg, width, height } = Charts.canvas(host, 236, label);
+  const floor = height - 46;
+  const far = Math.max(...D, 1) * 1.04;
+  const halvings = far / tau / Math.LN2;
+  const value = (r) => Math.exp(-r / tau);
+  const x = (r) => LEFT + (r / far) * (width - LEFT - RIGHT);
+  const y = log
+    ? (r) => 14 + (r / tau / Math.LN2 / halvings) * (floor - 14)
+    : (r) => 14 + (1 - value(r)) * (floor - 14);
+  const levels = log
+    ? Charts.ticks(0, halvings, 4).map((h) => [h * tau * Math.LN2, h ? `2${Charts.power(-h)}` : "1"])
+    : [0, 0.5, 1].map((u) => [u ? -tau * Math.log(u) : Infinity, String(u)]);
+  for (const [r, name] of levels) {
+    Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(r), y2: y(r), class: "rule" }, svg);
+    Charts.make("text", { x: LEFT - 6, y: y(r) + 4, class: "tick end" }, svg, name);
+  }
+  for (const r of Charts.ticks(0, far, width < 420 ? 4 : 7)) {
+    Charts.make("text", { x: x(r), y: height - 24, class: "tick middle" }, svg, String(r));
+  }
+  Charts.make("text", { x: width - RIGHT, y: height - 6, class: "tick end" }, svg, "leak steps r");
+  const curve = (to) => {
+    const points = Array.from({ length: 161 }, (_, n) => (n / 160) * to);
+    return points.map((r, n) => `${n ? "L" : "M"}${x(r).toFixed(2)} ${y(r).toFixed(2)}`).join("");
+  };
+  Charts.make("path", { d: curve(far), class: "leak faint" }, svg);
+  Charts.make("path", { d: curve(chosen), class: "leak" }, svg);
+  for (const d of D) Charts.make("line", { x1: x(d), x2: x(d), y1: floor + 1, y2: floor + 7, class: "rug" }, svg);
+  if (log && k !== null && -k < halvings && k <= 0) {
+    const at = y(-k * tau * Math.LN2);
+    Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: at, y2: at, class: "shift" }, svg);
+    Charts.make("text", { x: width - RIGHT, y: at - 5, class: "tick end shift-name halo" }, svg, `row shift 2${Charts.power(k)}`);
+  }
+  Charts.make("line", { x1: x(chosen), x2: x(chosen), y1: y(chosen), y2: floor + 7, class: "drop" }, svg);
+  Charts.make("line", { x1: LEFT, x2: x(chosen), y1: y(chosen), y2: y(chosen), class: "drop" }, svg);
+  Charts.make("circle", { cx: x(chosen), cy: y(chosen), r: 5, class: "key-dot solid" }, svg);
+  // Left of the point the curve lies above it, so the label goes below, or above where the axis is too near.
+  const below = log && y(chosen) + 24 < floor;
+  const near = x(chosen) < LEFT + 170;
+  const spot = { x: x(chosen) + (near ? 12 : -12), y: y(chosen) + (below && !near ? 19 : -10) };
+  Charts.make(
+    "text",
+    { ...spot, class: `tick strong halo ${near ? "" : "end"}` },
+    svg,
+    `D = ${chosen},  A = ${Charts.number(value(chosen))}`,
+  );
+};
+
+/** The codes that a token reads out, as bars, and a mark where the network fired the same. */
+Charts.readout = function (host, { codes, fired, low, T, label }) {
+  const { svg, width, height } = Charts.canvas(host, 118, label);
+  const span = T - low;
+  const zero = 10 + (T / span) * (height - 34);
+  const each = (width - LEFT - RIGHT) / codes.length;
+  const y = (z) => zero - (z / span) * (height - 34);
+  for (const z of low < 0 ? [T, 0, low] : [T, 0]) {
+    Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(z), y2: y(z), class: "rule" }, svg);
+    Charts.make("text", { x: LEFT - 6, y: y(z) + 4, class: "tick end" }, svg, String(z));
+  }
+  codes.forEach((z, c) => {
+    const at = { x: LEFT + c * each + each * 0.15, width: each * 0.7 };
+    Charts.make("rect", { ...at, y: Math.min(y(z), zero), height: Math.abs(y(z) - zero), class: z === fired[c] ? "code" : "code off" }, svg);
+  });
+  Charts.make("text", { x: LEFT, y: height - 5, class: "tick" }, svg, "channel 0");
+};
+
+/** Spikes a step, as bars over the raster. */
+Charts.histogram = function (host, { counts, step, label }) {
+  const { svg, width, height } = Charts.canvas(host, 74, label);
+  const top = Math.max(1, ...counts);
+  const each = (width - LEFT - RIGHT) / counts.length;
+  Charts.make("text", { x: LEFT - 6, y: 16, class: "tick end" }, svg, String(top));
+  Charts.make("text", { x: LEFT - 6, y: height, class: "tick end" }, svg, "0");
+  counts.forEach((count, n) => {
+    const tall = (count / top) * (height - 12);
+    Charts.make("rect", { x: LEFT + n * each + 1, y: height - tall, width: Math.max(1, each - 2), height: tall, class: n < step ? "bar" : "bar later" }, svg);
+  });
+};
+
+/** One mark a spike: steps to the right, neurons downward, in the order of `codes`. */
+Charts.raster = function (canvas, { codes, T, step, height, sorted, colours }) {
+  const width = Math.max(240, canvas.parentElement.clientWidth);
+  const ratio = window.devicePixelRatio || 1;
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  const floor = height - 22;
+  const each = (width - LEFT - RIGHT) / T;
+  const tall = floor / codes.length;
+  pen.strokeStyle = colours.rule;
+  for (let n = 0; n <= T; n++) {
+    pen.beginPath();
+    pen.moveTo(LEFT + n * each, 0);
+    pen.lineTo(LEFT + n * each, floor);
+    pen.stroke();
+  }
+  const thick = Math.max(1 / ratio, tall < 3 ? tall + 0.1 : tall * 0.86);
+  codes.forEach((code, row) => {
+    const n = T - Math.abs(code);
+    if (code === 0 || n >= step) return;
+    pen.fillStyle = code > 0 ? colours.on : colours.off;
+    pen.fillRect(LEFT + n * each + 1, row * tall, each - 2, thick);
+  });
+  const silent = codes.filter((code) => code === 0).length;
+  pen.fillStyle = colours.ink;
+  pen.font = "12px system-ui, sans-serif";
+  pen.textAlign = "center";
+  for (let n = 0; n < T; n += T > 24 || each < 18 ? 2 : 1) pen.fillText(String(n), LEFT + (n + 0.5) * each, height - 6);
+  // In order of time the silent neurons come last and leave the rest of the picture empty.
+  if (sorted && silent * tall > 24) pen.fillText(`${silent.toLocaleString("en")} silent`, (LEFT + width - RIGHT) / 2, floor - (silent * tall) / 2 + 4);
+  pen.textAlign = "right";
+  pen.fillText("0", LEFT - 6, 12);
+  pen.fillText(String(codes.length - 1), LEFT - 6, floor);
+};
+
+/** Two dots an operator on a logarithmic axis: dense and ours, joined. */
+Charts.energy = function (host, { rows, label }) {
+  const line = 30;
+  const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);
+  const left = width < 480 ? 116 : 130;
+  const right = width < 480 ? 62 : 74;
+  const seen = rows.flatMap((row) => [row.ours, row.dense]).filter((v) => v > 0);
+  const low = Math.floor(Math.log10(Math.min(...seen)));
+  const high = Math.ceil(Math.log10(Math.max(...seen)));
+  const x = (v) => left + ((Math.log10(v) - low) / (high - low || 1)) * (width - left - right);
+  for (let p = low; p <= high; p++) {
+    Charts.make("line", { x1: x(10 ** p), x2: x(10 ** p), y1: 4, y2: height - 42, class: "rule" }, svg);
+    if (width < 480 && (high - p) % 2) continue;
+    Charts.make("text", { x: x(10 ** p), y: height - 26, class: "tick middle" }, svg, p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p));
+  }
+  Charts.make("text", { x: width - right, y: height - 6, class: "tick end" }, svg, "mJ an image, logarithmic");
+  rows.forEach((row, n) => {
+    const y = n * line + line / 2 + 4;
+    Charts.make("text", { x: left - 10, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, row.name);
+    if (row.ours > 0 && row.dense > 0) Charts.make("line", { x1: x(row.ours), x2: x(row.dense), y1: y, y2: y, class: "saving" }, svg);
+    if (row.dense > 0) Charts.make("circle", { cx: x(row.dense), cy: y, r: 5.5, class: "dense-dot" }, svg);
+    if (row.ours > 0) Charts.make("rect", { x: x(row.ours) - 5.5, y: y - 5.5, width: 11, height: 11, class: "ours-dot" }, svg);
+    const says = row.ours > 0 ? (row.dense > 0 ? `${Charts.number(row.dense / row.ours, 3)}×` : "") : "free";
+    Charts.make("text", { x: width - 4, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, says);
+  });
+};

@@ -1,0 +1,88 @@
+"""What the page shows: one image through one network, with every code that fired on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.codes import check_tau
+from lapis.config import LapisConfig
+from lapis.energy.counts import check_tally
+from lapis.errors import LapisError
+from lapis.trace import Tally, Trace
+
+
+class Leak(NamedTuple):
+    """beta = mantissa 2**-(32 + exponent), (L, H) each: the integer leak of a deployed network."""
+
+    mantissa: npt.NDArray[np.uint32]
+    exponent: npt.NDArray[np.int32]
+
+
+class ReadoutScale(NamedTuple):
+    """code = floor(y scale + shift), y the mixed value codes; (L,) each."""
+
+    scale: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One run: the image (S, S, 3) as the network took it, its logits (classes,) and the trace of a batch of one.
+
+    tau (L, H). delays (L, E, H) by position offset, where positions are relative. leak: where affinities are integers.
+    """
+
+    config: LapisConfig
+    image: npt.NDArray[np.uint8]
+    class_names: tuple[str, ...]
+    logits: npt.NDArray[np.float64]
+    trace: Trace
+    tau: npt.NDArray[np.float64]
+    delays: npt.NDArray[np.int64] | None = None
+    leak: Leak | None = None
+    readout: ReadoutScale | None = None
+    model: str = ""
+    executor: str = ""
+    picture: str = ""
+    label: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if not config.quantize or config.relation != "laplacian":
+            raise LapisError(
+                f"this network relates tokens by relation={config.relation!r}, quantize={config.quantize}; "
+                "the page explains first-spike distances and needs relation='laplacian', quantize=True"
+            )
+        size = config.image_size
+        if self.image.dtype != np.uint8 or self.image.shape != (size, size, 3):
+            raise LapisError(
+                f"the image is {self.image.shape} of {self.image.dtype}; this run took ({size}, {size}, 3) of bytes"
+            )
+        if self.logits.shape != (config.classes,) or not np.isfinite(self.logits).all():
+            raise LapisError(f"logits of shape {self.logits.shape}; a run gives {config.classes} finite numbers")
+        if self.class_names and len(self.class_names) != config.classes:
+            raise LapisError(f"{len(self.class_names)} class names for {config.classes} classes")
+        heads = (config.depth, config.heads)
+        if check_tau(self.tau).shape != heads:
+            raise LapisError(f"tau has shape {self.tau.shape}; every block and head has one: {heads}")
+        if config.relative_position != (self.delays is not None):
+            raise LapisError("delays belong to networks with relative positions, and only to those")
+        for key in self.trace:
+            if self.trace[key].shape[:2] != (1, config.tokens):
+                raise LapisError(
+                    f"block {key[0]}, point {key[1]!r} holds {self.trace[key].shape}; "
+                    f"the page takes one image of {config.tokens} tokens"
+                )
+        check_tally(config, self.tally)
+
+    @property
+    def tally(self) -> Tally:
+        """What fired in this run."""
+        tally = Tally()
+        tally.add(self.trace)
+        return tally

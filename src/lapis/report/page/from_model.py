@@ -1,0 +1,74 @@
+"""The page of a network in torch, as it is while it is being trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lapis.data.transforms import Normalise, to_tensor
+from lapis.errors import LapisError
+from lapis.nn import LapisViT, is_calibrated
+from lapis.report.page.explained import Explained, ReadoutScale
+
+
+def explain_model(
+    network: LapisViT, image: np.ndarray, rule: Normalise, class_names: tuple[str, ...] = (), **about: Any
+) -> Explained:
+    """Run `network` on one image (S, S, 3) of bytes and keep everything that fired."""
+    if not network.config.quantize:
+        raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
+    if not is_calibrated(network):
+        raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, first")
+    network.eval()
+    logits, trace = network.watch(to_tensor(image[None], network.config.image_size, rule))
+    return Explained(
+        config=network.config,
+        image=image,
+        class_names=class_names,
+        logits=logits[0].double().cpu().numpy(),
+        trace=trace,
+        tau=np.stack([_numpy(block.attn.relation.tau) for block in _blocks(network)]),
+        delays=_delays(network),
+        readout=_readout(network),
+        executor="PyTorch, the quantized network in FP32",
+        **about,
+    )
+
+
+def _blocks(model: LapisViT) -> list[Any]:
+    return list(model.blocks)
+
+
+def _delays(model: LapisViT) -> np.ndarray | None:
+    """round(tau_h (b_max - b)) (L, E, H)."""
+    if not model.config.relative_position:
+        return None
+    tables = []
+    for block in _blocks(model):
+        relation = block.attn.relation
+        steps = relation.tau * (relation.position.table.amax(dim=0) - relation.position.table)
+        tables.append(torch.floor(steps + 0.5).detach().cpu().numpy().astype(np.int64))
+    return np.stack(tables)
+
+
+def _readout(model: LapisViT) -> ReadoutScale | None:
+    if model.config.readout != "spikes":
+        return None
+    scales, shifts = [], []
+    for block in _blocks(model):
+        v, readout = block.attn.v, block.attn.readout
+        step = float(readout.step.detach())
+        scales.append(float(v.step.detach()) / step)
+        shifts.append((_offset(v) - _offset(readout)) / step + 0.5)
+    return ReadoutScale(np.array(scales), np.array(shifts))
+
+
+def _offset(quantizer: Any) -> float:
+    return 0.0 if quantizer.offset is None else float(quantizer.offset.detach())
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float64)
+    return array

@@ -1,0 +1,195 @@
+// The operator itself, on the codes of this run: distance, affinity, row exponent, weights, readout. Nothing is drawn here.
+"use strict";
+
+const Lapis = {};
+
+/** Compressed, base64 text to bytes. */
+Lapis.inflate = async function (text) {
+  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+};
+
+/** A run: its facts, and views of its codes. */
+Lapis.Run = class {
+  static async open(data) {
+    const bytes = await Lapis.inflate(data.codes);
+    const delays = data.delays ? new Uint32Array((await Lapis.inflate(data.delays.table)).buffer) : null;
+    return new Lapis.Run(data, new Int8Array(bytes.buffer), delays);
+  }
+
+  constructor(data, codes, delays) {
+    Object.assign(this, { data, codes, delays });
+    this.T = data.config.window;
+    this.H = data.config.heads;
+    this.N = data.tokens;
+    this.C = data.channels;
+    this.grid = data.grid;
+    this.starts = new Map();
+    this.tables = new Map();
+    let at = 0;
+    for (const block of data.blocks) {
+      for (const point of data.points) {
+        this.starts.set(`${block} ${point}`, at);
+        at += this.N * this.width(point);
+      }
+    }
+    if (at !== codes.length) throw new Error(`expected ${at} codes, found ${codes.length}`);
+  }
+
+  /** Neurons of one token at a measuring point. */
+  width(point) {
+    const { width, mlp_ratio } = this.data.config;
+    return point === "mlp_hidden" ? width * mlp_ratio : width;
+  }
+
+  low(point) {
+    const modes = this.data.config.modes;
+    return modes[point === "q" || point === "k" ? "qk" : point] === "signed" ? -this.T : 0;
+  }
+
+  /** Codes of one token at a point. */
+  token(block, point, token) {
+    const width = this.width(point);
+    const start = this.starts.get(`${block} ${point}`) + token * width;
+    return this.codes.subarray(start, start + width);
+  }
+
+  /** Codes of one token and head: C of them. */
+  head(block, point, token, head) {
+    return this.token(block, point, token).subarray(head * this.C, (head + 1) * this.C);
+  }
+
+  /** Leak steps that stand for the place of two tokens; 0 where positions are absolute. */
+  delay(block, head, i, j) {
+    if (!this.delays) return 0;
+    const { grid } = this;
+    const span = 2 * grid - 1;
+    let offset;
+    if (i === 0) offset = j === 0 ? span * span + 2 : span * span;
+    else if (j === 0) offset = span * span + 1;
+    else {
+      const dy = Math.floor((i - 1) / grid) - Math.floor((j - 1) / grid);
+      const dx = ((i - 1) % grid) - ((j - 1) % grid);
+      offset = (dy + grid - 1) * span + (dx + grid - 1);
+    }
+    return this.delays[(block * this.data.delays.offsets + offset) * this.H + head];
+  }
+
+  tau(block, head) {
+    return this.data.tau[block][head];
+  }
+
+  /** D_ij for one query and all keys, the delay of the place included. */
+  distances(block, head, i) {
+    const q = this.head(block, "q", i, head);
+    return Array.from({ length: this.N }, (_, j) => {
+      const k = this.head(block, "k", j, head);
+      let sum = this.delay(block, head, i, j);
+      for (let c = 0; c < q.length; c++) sum += Math.abs(q[c] - k[c]);
+      return sum;
+    });
+  }
+
+  /**
+   * D, A, k and W of one query: what the operator makes of its row. Both kinds of row come lifted by a power of two,
+   * 2**lift, which shifts the exponent and cancels in the weights.
+   */
+  row(block, head, i) {
+    const D = this.distances(block, head, i);
+    const made = this.data.leak ? this.integerRow(block, head, D) : this.realRow(D, this.tau(block, head));
+    const sum = made.lifted.reduce((a, b) => a + b, 0);
+    const exponent = Lapis.pow2Exponent(sum, this.data.sqrtHalf);
+    const factor = this.data.config.row_scale === "pow2" ? Math.pow(2, -exponent) : 1 / sum;
+    const W = made.lifted.map((a) => a * factor);
+    const mass = W.reduce((a, b) => a + b, 0);
+    const log2Z = Math.log2(sum) - made.lift;
+    return { D, A: made.A, log2Z, k: exponent - made.lift, W, mass, exponent, integers: made.integers };
+  }
+
+  /** ln A = -D / tau, lifted by 2**r so that no row underflows; k is exact. */
+  realRow(D, tau) {
+    const r = -Math.floor(-Math.min(...D) / tau / Math.LN2);
+    const lifted = D.map((d) => Math.exp(-d / tau + r * Math.LN2));
+    return { lifted, lift: r, A: D.map((d) => Math.exp(-d / tau)) };
+  }
+
+  /** The deployed affinity: 15 bits read from an integer membrane after D steps of leak. */
+  integerRow(block, head, D) {
+    const { us, es } = this.leakTable(block, head, Math.max(...D) + 1);
+    const gain = es[Math.min(...D)];
+    const integers = D.map((d) => Lapis.read(us[d], es[d], gain));
+    const A = D.map((d) => us[d] * Math.pow(2, -(32 + es[d])));
+    return { lifted: integers, lift: 15 + gain, A, integers };
+  }
+
+  /** Mantissa and exponent of the membrane after 0..size-1 steps. */
+  leakTable(block, head, size) {
+    const key = `${block} ${head}`;
+    let table = this.tables.get(key);
+    if (!table) {
+      table = { us: [2 ** 31], es: [-1] };
+      this.tables.set(key, table);
+    }
+    const B = BigInt(this.data.leak.mantissa[block][head]);
+    const b = this.data.leak.exponent[block][head];
+    while (table.us.length < size) {
+      const product = BigInt(table.us[table.us.length - 1]) * B;
+      const large = product >> 63n !== 0n;
+      table.us.push(Number(product >> (large ? 32n : 31n)));
+      table.es.push(table.es[table.es.length - 1] + b + (large ? 0 : 1));
+    }
+    return table;
+  }
+
+  /** The readout of one token and head, from the row above and the value codes; null where it was not kept. */
+  readout(block, head, i, row) {
+    const { readout, points } = this.data;
+    if (!readout || !points.includes("v") || !points.includes("readout")) return null;
+    const fired = this.head(block, "readout", i, head);
+    const scale = readout.scale[block];
+    const shift = readout.shift[block];
+    const codes = Array.from(fired, (_, c) => {
+      let sum = 0;
+      for (let j = 0; j < this.N; j++) {
+        sum += (row.integers ? row.integers[j] : row.W[j]) * this.head(block, "v", j, head)[c];
+      }
+      let pre = sum * scale + shift;
+      if (row.integers) {
+        // Every product and sum rounded to float32 on its own, as the deployed network is defined.
+        const y = Math.fround(sum) * Math.pow(2, -row.exponent);
+        pre = Math.fround(Math.fround(y * Math.fround(scale)) + Math.fround(shift));
+      }
+      return Math.min(this.T, Math.max(this.low("readout"), Math.floor(pre)));
+    });
+    const equal = codes.filter((code, c) => code === fired[c]).length;
+    return { codes, fired, equal };
+  }
+
+  /** The step at which a code fires, T for silence. */
+  latency(code) {
+    return this.T - Math.abs(code);
+  }
+};
+
+/** A = min(floor(u 2**-(17 + e - r) + 1/2), 32767). */
+Lapis.read = function (u, e, gain) {
+  const shift = Math.min(40, Math.max(1, e - gain + 17));
+  return Math.min(32767, Math.floor((u + 2 ** (shift - 1)) / 2 ** shift));
+};
+
+/** round(log2 z), exactly: z = m 2**e, m in [1/2, 1). */
+Lapis.pow2Exponent = function (z, sqrtHalf) {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, z);
+  const e = ((view.getUint32(0) >>> 20) & 0x7ff) - 1022;
+  return e - (z / Math.pow(2, e) < sqrtHalf ? 1 : 0);
+};
+
+/** Shares that sum to one. */
+Lapis.softmax = function (logits) {
+  const top = Math.max(...logits);
+  const lifted = logits.map((x) => Math.exp(x - top));
+  const sum = lifted.reduce((a, b) => a + b, 0);
+  return lifted.map((x) => x / sum);
+};

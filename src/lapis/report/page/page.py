@@ -1,0 +1,166 @@
+"""One run as one HTML file: the codes packed into it, and the script that recomputes the attention from them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import zlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import lapis
+from lapis.codes import SQRT_HALF
+from lapis.config import LapisConfig
+from lapis.energy import Estimate, side_by_side
+from lapis.energy.estimate import Row
+from lapis.errors import LapisError
+from lapis.report.page.explained import Explained
+from lapis.trace import Point
+
+# The issue's limit is 5 MB; the rest of the page takes the difference.
+CODES_LIMIT = 4_200_000
+# What goes first when a network is too large for one page. Queries and keys stay: attention is recomputed from them.
+EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
+SCRIPTS = ("operator.js", "charts.js", "app.js")
+
+
+def write_page(path: Path, explained: Explained) -> int:
+    """Write the page and return its size in bytes."""
+    data = render(explained).encode("utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise LapisError(f"the page cannot be written to {path}: {error.strerror or error}") from error
+    return len(data)
+
+
+def render(explained: Explained) -> str:
+    """The whole page as text: markup, style, script and data, with no reference to anything outside."""
+    parts = {
+        "@TITLE@": _escape(f"{_best_class(explained)} · Lapis explains {explained.model or 'a network'}"),
+        "@STYLE@": _part("style.css"),
+        # In an HTML script only '<' can end it or open a comment; JSON may write it as an escape.
+        "@DATA@": json.dumps(payload(explained), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "@SCRIPT@": "\n".join(_part(name) for name in SCRIPTS),
+    }
+    page = _part("template.html")
+    for mark, text in parts.items():
+        page = page.replace(mark, text, 1)
+    return page
+
+
+def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
+    """Everything the script needs; codes as one compressed run of signed bytes."""
+    config, tally = explained.config, explained.tally
+    blocks, points, codes = _codes(explained, limit)
+    estimates = side_by_side(config, tally)
+    names = explained.class_names or tuple(f"class {number}" for number in range(config.classes))
+    return {
+        "version": lapis.__version__,
+        "model": explained.model,
+        "executor": explained.executor,
+        "picture": explained.picture,
+        "label": explained.label,
+        "note": explained.note,
+        "config": config.to_dict(),
+        "tokens": config.tokens,
+        "grid": config.grid,
+        "channels": config.head_width,
+        "sqrtHalf": SQRT_HALF,
+        "image": _data_url(explained.image),
+        "classes": list(names),
+        "logits": [float(value) for value in explained.logits],
+        "blocks": blocks,
+        "points": points,
+        "codes": codes,
+        "tau": explained.tau.astype(float).tolist(),
+        "delays": _delays(explained),
+        "leak": None
+        if explained.leak is None
+        else {"mantissa": explained.leak.mantissa.tolist(), "exponent": explained.leak.exponent.tolist()},
+        "readout": None
+        if explained.readout is None
+        else {"scale": explained.readout.scale.tolist(), "shift": explained.readout.shift.tolist()},
+        "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
+        "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
+        "energy": [_energy(estimate) for estimate in estimates],
+    }
+
+
+def _codes(explained: Explained, limit: int) -> tuple[list[int], list[Point], str]:
+    """The blocks and points that fit the limit, and their codes: block by block, point by point, token by token."""
+    config, trace = explained.config, explained.trace
+    points: list[Point] = list(explained.tally.activities())
+    chunks = {key: trace[key][0].astype(np.int8).tobytes() for key in trace}
+    sizes = {key: len(zlib.compress(chunk, 6)) * 4 // 3 for key, chunk in chunks.items()}
+    blocks = list(range(config.depth))
+    for point in EXPENDABLE:
+        if sum(sizes[block, each] for block in blocks for each in points) > limit and point in points:
+            points.remove(point)
+    while len(blocks) > 2 and sum(sizes[block, each] for block in blocks for each in points) > limit:
+        blocks = _spread(config, len(blocks) - 1)
+    whole = b"".join(chunks[block, point] for block in blocks for point in points)
+    return blocks, points, base64.b64encode(zlib.compress(whole, 9)).decode()
+
+
+def _spread(config: LapisConfig, count: int) -> list[int]:
+    """`count` blocks, evenly spread, the first and the last among them."""
+    return [round(index * (config.depth - 1) / (count - 1)) for index in range(count)]
+
+
+def _delays(explained: Explained) -> dict[str, Any] | None:
+    if explained.delays is None:
+        return None
+    table = explained.delays.astype("<u4")
+    return {"offsets": table.shape[1], "table": base64.b64encode(zlib.compress(table.tobytes(), 9)).decode()}
+
+
+def _energy(made: Estimate) -> dict[str, Any]:
+    ours, dense = _by_operator(made.rows), _by_operator(made.dense_rows)
+    return made.summary() | {
+        "node": made.costs.node,
+        "rows": [
+            {
+                "operator": name,
+                "ours": ours.get(name, {"mj": 0.0, "count": 0.0, "kinds": []}),
+                "dense": dense.get(name, {"mj": 0.0, "count": 0.0, "kinds": []}),
+            }
+            for name in dict.fromkeys((*ours, *dense))
+        ],
+    }
+
+
+def _by_operator(rows: list[Row]) -> dict[str, dict[str, Any]]:
+    sums: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        entry = sums.setdefault(row.operator, {"mj": 0.0, "count": 0.0, "kinds": []})
+        entry["mj"] += row.energy_mj
+        entry["count"] += row.count
+        if row.kind not in entry["kinds"]:
+            entry["kinds"].append(row.kind)
+    return sums
+
+
+def _data_url(image: np.ndarray) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _best_class(explained: Explained) -> str:
+    best = int(explained.logits.argmax())
+    return explained.class_names[best] if explained.class_names else f"class {best}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _part(name: str) -> str:
+    return (files("lapis.report.page") / name).read_text(encoding="utf-8")

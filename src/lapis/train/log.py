@@ -1,0 +1,81 @@
+"""The record of a run: steps.csv, evaluations.jsonl, and the same for TensorBoard where it is installed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from lapis.errors import LapisError
+from lapis.files import write_atomically
+
+STEPS_FILE = "steps.csv"
+EVALUATIONS_FILE = "evaluations.jsonl"
+COLUMNS = ("step", "epoch", "lr", "loss", "ce", "logit", "feature", "accuracy", "grad_norm", "images_per_s", "seconds")
+
+
+class Log:
+    """Appends rows and flushes each; rows after `step` of an earlier, longer attempt are dropped first."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.folder = folder
+        rows = [row for row in read_steps(folder) if int(row["step"]) <= step]
+        lines = [record for record in read_evaluations(folder) if record["step"] <= step]
+        text = ",".join(COLUMNS) + "\n" + "".join(",".join(row[name] for name in COLUMNS) + "\n" for row in rows)
+        write_atomically(folder / STEPS_FILE, text.encode())
+        write_atomically(folder / EVALUATIONS_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        self.board = _board(folder, step)
+
+    def step(self, row: dict[str, Any]) -> None:
+        # repr keeps every bit of a float, so that two runs can be compared exactly.
+        self._append(STEPS_FILE, ",".join(repr(row[name]) for name in COLUMNS))
+        if self.board is not None:
+            for name in COLUMNS[2:]:
+                self.board.add_scalar(f"train/{name}", row[name], row["step"])
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        self._append(EVALUATIONS_FILE, json.dumps(record))
+        if self.board is not None:
+            for name in ("top1", "top5", "loss"):
+                self.board.add_scalar(f"test/{name}", record[name], record["step"])
+            for point, share in record.get("activity", {}).items():
+                self.board.add_scalar(f"activity/{point}", share, record["step"])
+            self.board.flush()
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+
+    def _append(self, name: str, line: str) -> None:
+        try:
+            with (self.folder / name).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise LapisError(
+                f"cannot write {self.folder / name}: {error.strerror}; free space, then --resume"
+            ) from error
+
+
+def read_steps(folder: Path) -> list[dict[str, str]]:
+    """The rows of steps.csv; a line that a killed process left unfinished is no row."""
+    path = folder / STEPS_FILE
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [row for row in csv.DictReader(lines) if None not in row and None not in row.values()]
+
+
+def read_evaluations(folder: Path) -> list[dict[str, Any]]:
+    path = folder / EVALUATIONS_FILE
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _board(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:  # an extra; the CSV and JSON files say the same
+        return None
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

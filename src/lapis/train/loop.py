@@ -1,0 +1,354 @@
+"""The training loop: from a recipe to a trained network, and from any interruption back onto the same path."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lapis.data.images import Images, spread
+from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
+from lapis.data.transforms import normalise_by_name
+from lapis.errors import LapisError
+from lapis.files import write_atomically
+from lapis.nn.calibrate import is_calibrated
+from lapis.nn.checkpoint import save_network
+from lapis.nn.model import LapisViT
+from lapis.train.checkpoint import STATE_FILE, load_state, save_state, sweep
+from lapis.train.curves import plot_curves
+from lapis.train.display import Display
+from lapis.train.distributed import Processes
+from lapis.train.evaluate import Scores, energy_of, evaluate
+from lapis.train.log import Log
+from lapis.train.objective import Objective, Terms
+from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
+from lapis.train.recipe import Recipe, differences
+from lapis.train.sets import open_sets
+from lapis.train.signals import StopRequest
+from lapis.train.start import start_network
+from lapis.train.teacher import load_teacher
+
+BEST_FILE, LAST_FILE, RECIPE_FILE, SUMMARY_FILE = "best.safetensors", "last.safetensors", "recipe.json", "summary.json"
+UNREADABLE_FILE = "unreadable.txt"
+TEST_BATCH = 100
+
+
+class _StoppedError(Exception):
+    """The run was asked to stop in the middle of an evaluation."""
+
+
+@dataclass
+class Progress:
+    """What a state file must remember beside tensors."""
+
+    step: int = 0
+    best: float = -1.0
+    seconds: float = 0.0
+    # An evaluation was due at this step and was cut off.
+    evaluation_due: bool = False
+    last: dict[str, Any] = field(default_factory=dict)
+
+
+def train(
+    recipe: Recipe, data: Path | None, out: Path, processes: Processes, resume: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary."""
+    if not resume and (out / STATE_FILE).exists():
+        raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
+    state = load_state(out) if resume else None
+    if state is not None:
+        changed = differences(state["recipe"], recipe.to_dict())
+        if changed:
+            raise LapisError(
+                f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
+            )
+    processes.barrier()  # nobody writes before everybody has looked
+    if processes.first:
+        prepare_folder(out, recipe)
+    run = Run(recipe, data, out, processes, quiet or not processes.first)
+    if state is not None:
+        run.restore(state)
+    return run.run()
+
+
+def prepare_folder(out: Path, recipe: Recipe) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LapisError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
+    sweep(out)
+    write_atomically(out / RECIPE_FILE, (json.dumps(recipe.to_dict(), indent=2) + "\n").encode())
+
+
+class Run:
+    """The parts of one training run, put together from its recipe."""
+
+    def __init__(self, recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool) -> None:
+        self.recipe, self.out, self.processes, self.quiet = recipe, out, processes, quiet
+        optim, device = recipe.optim, processes.device
+        self.train_images, self.test_images = open_sets(recipe.data, data)
+        self.normalise = normalise_by_name(recipe.data.normalise)
+        lanes = processes.world * optim.accumulate
+        self.lanes = tuple(range(processes.rank, lanes, processes.world))
+        size, classes = recipe.model.image_size, recipe.model.classes
+        self.batches = TrainBatches(
+            self.train_images, recipe.augment, size, self.normalise, optim.batch, recipe.seed, classes, lanes,
+            recipe.data.workers,
+        )  # fmt: skip
+        self.steps_per_epoch = self.batches.steps
+        self.total = max(1, round(optim.epochs * self.steps_per_epoch))
+        self.warmup = round(optim.warmup_epochs * self.steps_per_epoch)
+        self.evaluate_every = max(1, round(recipe.keep.evaluate_epochs * self.steps_per_epoch))
+        student = start_network(recipe.model, recipe.start, recipe.seed).to(device)
+        self.calibrate(student)
+        self.teacher = load_teacher(recipe, device)
+        teacher_width = None if self.teacher is None else self.teacher.model.config.width
+        self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()
+        self.module: nn.Module = self.objective
+        if processes.world > 1:
+            self.module = DistributedDataParallel(self.objective, broadcast_buffers=False)
+        self.optimizer = make_optimizer(self.objective, optim)
+        self.average = Average(student, optim.ema) if optim.ema else None
+        self.progress = Progress()
+        self.unreadable: set[str] = set()
+
+    @property
+    def student(self) -> LapisViT:
+        return self.objective.student
+
+    @property
+    def evaluated(self) -> LapisViT:
+        """The network that is tested and saved."""
+        return self.student if self.average is None else self.average.model
+
+    @torch.no_grad()
+    def calibrate(self, model: LapisViT) -> None:
+        """Find the steps and taus that the first weights did not bring, from training images as they are."""
+        if is_calibrated(model):
+            return
+        few = spread(self.train_images, self.recipe.data.calibrate)
+        images = torch.cat([batch.images for batch in self._test_batches(few, 0, 1)])
+        model.eval()(images.to(self.processes.device))
+
+    def run(self) -> dict[str, Any]:
+        started = time.monotonic() - self.progress.seconds
+        log = Log(self.out, self.progress.step) if self.processes.first else None
+        stopped = False
+        with StopRequest() as stop, Display(self.recipe.name, self.total, self.progress.step, self.quiet) as display:
+            try:
+                self._steps(started, log, stop, display)
+                stopped = self.progress.step < self.total or self.progress.evaluation_due
+            finally:
+                if log is not None:
+                    log.close()
+        summary = self._summary(stopped)
+        if self.processes.first and not stopped:
+            save_network(self.out / LAST_FILE, self.evaluated, self._about())
+            plot_curves(self.out, self.recipe.name)
+            write_atomically(self.out / SUMMARY_FILE, (json.dumps(summary, indent=2) + "\n").encode())
+        return summary
+
+    def _steps(self, started: float, log: Log | None, stop: StopRequest, display: Display) -> None:
+        progress, keep = self.progress, self.recipe.keep
+        saved_at, mark, marked_step = time.monotonic(), time.monotonic(), progress.step
+        if progress.evaluation_due and not self._evaluate(log, stop, display, started):
+            return
+        while progress.step < self.total:
+            epoch, within = divmod(progress.step, self.steps_per_epoch)
+            for parts in self.batches.epoch(epoch, within, self.lanes):
+                values, norm, rate = self._step(parts)
+                progress.step += 1
+                now = time.monotonic()
+                if progress.step % keep.log_steps == 0 or progress.step == self.total:
+                    speed = (progress.step - marked_step) * self.recipe.optim.batch / max(1e-9, now - mark)
+                    mark, marked_step = now, progress.step
+                    self._log_step(log, values, norm, rate, speed, now - started)
+                    display.update(progress.step, _note(values, speed, progress.best))
+                self._note_unreadable(parts, display)
+                stopping = self.processes.any(stop.requested)
+                if progress.step % self.evaluate_every == 0 or progress.step == self.total:
+                    progress.evaluation_due = True
+                    if not stopping:
+                        stopping = not self._evaluate(log, stop, display, started)
+                        mark = time.monotonic()
+                    saved_at = -math.inf
+                by_step = keep.save_steps and progress.step % keep.save_steps == 0
+                by_clock = time.monotonic() - saved_at >= keep.save_minutes * 60
+                if stopping or by_step or by_clock:
+                    self._save(time.monotonic() - started)
+                    saved_at = time.monotonic()
+                if stopping:
+                    display.say(f"stopped at step {progress.step} of {self.total}, saved; continue with --resume")
+                    return
+                if progress.step >= self.total:
+                    break
+
+    def _step(self, parts: tuple[Batch, ...]) -> tuple[dict[str, float], float, float]:
+        """One optimizer step on this process's share of a global batch."""
+        optim = self.recipe.optim
+        rate = learning_rate(self.progress.step, self.total, self.warmup, optim.lr)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        sums: Tensor | None = None
+        for index, part in enumerate(parts):
+            with self._local_gradients(last=index == len(parts) - 1):
+                terms = self._forward(part)
+                (terms.loss / len(parts)).backward()
+            values = torch.stack([value.detach() for value in terms])
+            sums = values if sums is None else sums + values
+        assert sums is not None
+        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), optim.clip or math.inf)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.student)
+        means = self.processes.mean(sums / len(parts)).tolist()
+        if not math.isfinite(means[0]):
+            raise LapisError(
+                f"the loss is {means[0]} at step {self.progress.step + 1}; the state saved before is untouched: "
+                "start again with a lower optim.lr"
+            )
+        return dict(zip(Terms._fields, means, strict=True)), float(norm), rate
+
+    def _local_gradients(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients are reduced over processes once, with the last part of a batch."""
+        if isinstance(self.module, DistributedDataParallel) and not last:
+            return self.module.no_sync()
+        return nullcontext()
+
+    def _forward(self, part: Batch) -> Terms:
+        device = self.processes.device
+        images, targets = part.images.to(device, non_blocking=True), part.targets.to(device, non_blocking=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.recipe.optim.precision == "bf16"):
+            taught = None if self.teacher is None else self.teacher(images)
+            terms: Terms = self.module(images, targets, taught)
+        return terms
+
+    def _log_step(
+        self, log: Log | None, values: dict[str, float], norm: float, rate: float, speed: float, seconds: float
+    ) -> None:
+        if log is None:
+            return
+        row: dict[str, Any] = {"step": self.progress.step, "epoch": self.progress.step / self.steps_per_epoch}
+        row |= {"lr": rate, "grad_norm": norm, "images_per_s": round(speed, 2), "seconds": round(seconds, 2)}
+        row |= {name: values[name] for name in ("loss", "ce", "logit", "feature")}
+        log.step(row | {"accuracy": 100 * values["right"]})
+
+    def _evaluate(self, log: Log | None, stop: StopRequest, display: Display, started: float) -> bool:
+        """Test and remember; False where it was asked to stop on the way, to be made up for on resuming."""
+        progress = self.progress
+
+        def look(scores: Scores) -> None:
+            # Alone we may leave at once; with others we all finish, for they wait for our counts.
+            if stop.requested and self.processes.world == 1:
+                raise _StoppedError
+            seen = min(100, 100 * scores.images * self.processes.world // len(self.test_images))
+            display.update(progress.step, f"testing {seen} %  top-1 {scores.top1:.2f} %")
+
+        batches = self._test_batches(self.test_images, self.processes.rank, self.processes.world)
+        try:
+            own = evaluate(self.evaluated, batches, self.recipe.keep.watched // self.processes.world, look)
+        except _StoppedError:
+            return False
+        scores = Scores.merged(self.processes.gather(own))
+        scores.energy = energy_of(self.recipe.model, scores.tally)
+        record = {"step": progress.step, "epoch": progress.step / self.steps_per_epoch, **scores.as_dict()}
+        record["seconds"] = round(time.monotonic() - started, 2)
+        progress.last, progress.evaluation_due = record, False
+        better = scores.top1 > progress.best
+        progress.best = max(progress.best, scores.top1)
+        if log is not None:
+            log.evaluation(record)
+            if better:
+                save_network(self.out / BEST_FILE, self.evaluated, self._about())
+        display.say(
+            f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} images"
+        )
+        return True
+
+    def _test_batches(self, images: Images, rank: int, world: int) -> TestBatches:
+        model, workers = self.recipe.model, self.recipe.data.workers
+        return TestBatches(
+            images, model.image_size, self.normalise, TEST_BATCH, model.classes, rank=rank, world=world, workers=workers
+        )
+
+    def _note_unreadable(self, parts: tuple[Batch, ...], display: Display) -> None:
+        for line in [line for part in parts for line in part.unreadable if line not in self.unreadable]:
+            self.unreadable.add(line)
+            display.say(line)
+            with (self.out / UNREADABLE_FILE).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        if len(self.unreadable) > UNREADABLE_SHARE * len(self.train_images):
+            raise LapisError(
+                f"{len(self.unreadable)} of {len(self.train_images)} training images cannot be read; "
+                f"see {self.out / UNREADABLE_FILE} and repair the data"
+            )
+
+    def _about(self) -> dict[str, Any]:
+        """What a network's file says of its training."""
+        known = {
+            name: self.progress.last[name]
+            for name in ("top1", "top5", "images", "activity")
+            if name in self.progress.last
+        }
+        data = self.recipe.data
+        return {
+            "state": "trained",
+            "recipe": self.recipe.name,
+            "dataset": "cifar10" if data.dataset == "slice" else data.dataset,
+            "normalise": data.normalise,
+            "labels": list(self.train_images.classes),
+            "step": self.progress.step,
+            "scores": known,
+        }
+
+    def _summary(self, stopped: bool) -> dict[str, Any]:
+        progress = self.progress
+        return {
+            "recipe": self.recipe.name,
+            "out": str(self.out),
+            "interrupted": stopped,
+            "step": progress.step,
+            "steps": self.total,
+            "best_top1": max(progress.best, 0.0),
+            "seconds": round(progress.seconds, 2),
+            "unreadable": len(self.unreadable),
+            **{name: value for name, value in progress.last.items() if name not in ("step", "seconds")},
+        }
+
+    def _save(self, seconds: float) -> None:
+        self.progress.seconds = seconds
+        if not self.processes.first:
+            return
+        save_state(
+            self.out,
+            {
+                "recipe": self.recipe.to_dict(),
+                "progress": dict(vars(self.progress)),
+                "objective": self.objective.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "average": None if self.average is None else self.average.model.state_dict(),
+                "generator": torch.get_rng_state(),
+            },
+        )
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `_save` wrote, on any number of processes."""
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.model.load_state_dict(state["average"])
+        self.progress = Progress(**state["progress"])
+        torch.set_rng_state(state["generator"])
+
+
+def _note(values: dict[str, float], speed: float, best: float) -> str:
+    tested = f"  best {best:.2f} %" if best >= 0 else ""
+    return f"loss {values['loss']:.4f}  batch {100 * values['right']:.1f} %  {speed:.0f} images/s{tested}"

@@ -1,0 +1,93 @@
+"""The loss: cross entropy, and with a teacher the distillation of its logits and features."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lapis.errors import LapisError
+from lapis.nn.model import LapisViT, Tapped
+from lapis.train.recipe import Distill
+
+
+class Terms(NamedTuple):
+    """The loss and its parts, unweighted; each a mean over the batch."""
+
+    loss: Tensor
+    ce: Tensor
+    logit: Tensor
+    feature: Tensor
+    right: Tensor
+
+
+class Objective(nn.Module):
+    """ce CE(y, p) + logit KD(p_teacher, p) + feature FD(f_teacher, P f), P one learned linear map.
+
+    A module, so that the map trains with the student and both are reduced over processes as one.
+    """
+
+    def __init__(self, student: LapisViT, distill: Distill, teacher_width: int | None) -> None:
+        super().__init__()
+        self.student, self.distill = student, distill
+        self.has_teacher = teacher_width is not None
+        self.project = None
+        if teacher_width is not None and distill.feature:
+            width = student.config.width
+            self.project = nn.Linear(width, teacher_width)
+            if width == teacher_width:  # a student of its teacher's width starts where the two agree
+                nn.init.eye_(self.project.weight)
+                nn.init.zeros_(self.project.bias)
+
+    def forward(self, images: Tensor, targets: Tensor, taught: Tapped | None) -> Terms:
+        taps = () if self.project is None else self.distill.student_blocks
+        logits, features = self.student.tap(images, taps)
+        logits = logits.float()
+        ce = soft_cross_entropy(logits, targets)
+        zero = torch.zeros((), device=logits.device)
+        logit = feature = zero
+        loss = ce
+        if self.has_teacher:
+            if taught is None:
+                raise LapisError("this objective distils, and was given no teacher's output")
+            logit = logit_distillation(logits, taught.logits.float(), self.distill.temperature)
+            if self.project is not None:
+                feature = self._feature_distillation(features, taught.features)
+            loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
+        right = (logits.argmax(1) == targets.argmax(1)).float().mean()
+        return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
+
+    def _feature_distillation(self, features: list[Tensor], taught: list[Tensor]) -> Tensor:
+        assert self.project is not None
+        losses = [
+            feature_distillation(self.project(mine), theirs) for mine, theirs in zip(features, taught, strict=True)
+        ]
+        return torch.stack(losses).mean()
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-mean_i sum_c y_ic ln softmax(x_i)_c; logits, targets (n, classes)."""
+    return -(targets * F.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def logit_distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T**2 KL(softmax(teacher/T) || softmax(student/T)), mean over the batch.
+
+    The square keeps the gradient's size when the temperature changes.
+    """
+    log_p = F.log_softmax(student / temperature, dim=1)
+    log_q = F.log_softmax(teacher / temperature, dim=1)
+    return F.kl_div(log_p, log_q, reduction="batchmean", log_target=True) * temperature**2
+
+
+def feature_distillation(student: Tensor, teacher: Tensor) -> Tensor:
+    """Mean of (LN(student) - LN(teacher))**2 over tokens (n, N, D), LN without learned scale."""
+    if student.shape != teacher.shape:
+        raise LapisError(
+            f"features of student {tuple(student.shape)} and teacher {tuple(teacher.shape)} do not line up; "
+            "both must see the same number of tokens: the same image and patch size"
+        )
+    width = student.shape[-1:]
+    return F.mse_loss(F.layer_norm(student.float(), width), F.layer_norm(teacher.float(), width))

@@ -1,0 +1,70 @@
+"""AdamW with parameter groups, warm-up and cosine, and the moving average of weights."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lapis.nn.model import LapisViT
+from lapis.train.recipe import Optim
+
+# Quantizer steps, offsets and time constants: never decayed, with a learning rate of their own.
+STEP_NAMES = ("log_step", "offset", "log_tau")
+
+
+def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) -> list[dict[str, Any]]:
+    """Weight matrices decay; steps, taus, norms, biases, tokens and position tables do not.
+
+    `scale` multiplies the scheduled learning rate of a group.
+    """
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in named:
+        if not parameter.requires_grad:
+            continue
+        last = name.rsplit(".", 1)[-1]
+        is_step = last in STEP_NAMES
+        decays = last == "weight" and parameter.ndim >= 2
+        scale = optim.step_scale if is_step else optim.head_scale if _of_head(name) else 1.0
+        groups.setdefault((optim.weight_decay if decays else 0.0, scale), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "scale": scale} for (decay, scale), parameters in groups.items()
+    ]
+
+
+def make_optimizer(module: nn.Module, optim: Optim) -> torch.optim.AdamW:
+    groups = parameter_groups(module.named_parameters(), optim)
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), fused=True)
+
+
+def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:
+    """Linear to `peak` over the first `warmup` steps, then half a cosine to zero at `total`."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
+
+
+class Average:
+    """a <- decay a + (1 - decay) w after every step, over all parameters."""
+
+    def __init__(self, model: LapisViT, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def update(self, model: LapisViT) -> None:
+        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - self.decay)
+
+
+def _of_head(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) >= 2 and parts[-2] == "head"

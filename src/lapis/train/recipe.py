@@ -1,0 +1,213 @@
+"""A recipe: everything that decides what a training run does, frozen, and changed by name only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin
+
+from lapis.config import ActivationModes, LapisConfig, Mode, nearest
+from lapis.data.loader import Augment
+from lapis.data.transforms import normalise_by_name
+from lapis.errors import LapisError
+
+Dataset = Literal["cifar10", "cifar100", "imagenet", "slice"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which images. A limit of 0 takes all; `calibrate` images find steps and taus before the first step."""
+
+    dataset: Dataset = "cifar10"
+    normalise: str = "imagenet"
+    limit: int = 0
+    test_limit: int = 0
+    calibrate: int = 64
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _choice("data.dataset", self.dataset, get_args(Dataset))
+        normalise_by_name(self.normalise)
+        for name in ("limit", "test_limit", "workers"):
+            _at_least(f"data.{name}", getattr(self, name), 0)
+        _at_least("data.calibrate", self.calibrate, 1)
+
+
+@dataclass(frozen=True)
+class Optim:
+    """AdamW, linear warm-up, cosine to zero. `batch` counts images over all processes and accumulated parts.
+
+    step_scale and head_scale multiply the learning rate of steps, offsets and taus, and of the classifier.
+    """
+
+    lr: float = 1e-4
+    weight_decay: float = 0.05
+    beta1: float = 0.9
+    beta2: float = 0.999
+    batch: int = 128
+    accumulate: int = 1
+    epochs: float = 100.0
+    warmup_epochs: float = 5.0
+    clip: float = 1.0
+    ema: float = 0.0
+    step_scale: float = 1.0
+    head_scale: float = 1.0
+    precision: Precision = "bf16"
+
+    def __post_init__(self) -> None:
+        _choice("optim.precision", self.precision, get_args(Precision))
+        for name in ("batch", "accumulate"):
+            _at_least(f"optim.{name}", getattr(self, name), 1)
+        for name in ("lr", "weight_decay", "warmup_epochs", "clip", "step_scale", "head_scale"):
+            _at_least(f"optim.{name}", getattr(self, name), 0)
+        for name in ("beta1", "beta2", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise LapisError(f"optim.{name}={getattr(self, name)} must lie in 0..1, below 1")
+        if self.epochs <= 0:
+            raise LapisError(f"optim.epochs={self.epochs} must be above 0; a fraction of an epoch is allowed")
+
+
+@dataclass(frozen=True)
+class Distill:
+    """loss = ce CE + logit KD + feature FD with a teacher; cross entropy alone without one.
+
+    Tokens after student_blocks[i] are drawn to those after teacher_blocks[i] of the teacher, counted from 0.
+    """
+
+    teacher: str = ""
+    ce: float = 0.5
+    logit: float = 0.5
+    feature: float = 0.5
+    temperature: float = 4.0
+    student_blocks: tuple[int, ...] = (2, 5, 8, 11)
+    teacher_blocks: tuple[int, ...] = (5, 11, 17, 23)
+
+    def __post_init__(self) -> None:
+        if len(self.student_blocks) != len(self.teacher_blocks):
+            raise LapisError(
+                f"distill.student_blocks={self.student_blocks} and teacher_blocks={self.teacher_blocks} must pair up"
+            )
+        if self.temperature <= 0:
+            raise LapisError(f"distill.temperature={self.temperature} must be above 0")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How often a run evaluates, logs and saves; 0 steps saves by the clock alone."""
+
+    evaluate_epochs: float = 1.0
+    log_steps: int = 20
+    save_steps: int = 0
+    save_minutes: float = 5.0
+    watched: int = 256
+
+    def __post_init__(self) -> None:
+        _at_least("keep.log_steps", self.log_steps, 1)
+        for name in ("save_steps", "save_minutes", "watched"):
+            _at_least(f"keep.{name}", getattr(self, name), 0)
+        if self.evaluate_epochs <= 0:
+            raise LapisError(f"keep.evaluate_epochs={self.evaluate_epochs} must be above 0")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run.
+
+    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing.
+    """
+
+    name: str
+    model: LapisConfig
+    start: str = ""
+    data: Data = field(default_factory=Data)
+    augment: Augment = field(default_factory=Augment)
+    optim: Optim = field(default_factory=Optim)
+    distill: Distill = field(default_factory=Distill)
+    keep: Keep = field(default_factory=Keep)
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def with_overrides(self, settings: list[str]) -> Recipe:
+        """A copy with `a.b=c` settings applied in order; an unknown key is an error naming the nearest one."""
+        recipe = self
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise LapisError(f"--set {setting!r} has no value; write it as key=value, for example optim.lr=1e-4")
+            recipe = _set(recipe, key.strip(), text.strip(), key.strip())
+        return recipe
+
+
+def keys(record: Any, prefix: str = "") -> dict[str, Any]:
+    """Every dotted key of a recipe with its value."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(record):
+        value = getattr(record, item.name)
+        if dataclasses.is_dataclass(value):
+            found |= keys(value, f"{prefix}{item.name}.")
+        else:
+            found[prefix + item.name] = value
+    return found
+
+
+def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
+    """`key: this against that` for every value in which two recipes differ."""
+    found: list[str] = []
+    for name in sorted({*one, *other}):
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{prefix}{name}.")
+        elif a != b and not (isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and list(a) == list(b)):
+            found.append(f"{prefix}{name}: {a!r} against {b!r}")
+    return found
+
+
+def _set(record: Any, key: str, text: str, whole: str) -> Any:
+    name, _, rest = key.partition(".")
+    kinds = typing.get_type_hints(type(record))
+    if name not in kinds or name == "name":
+        raise _unknown(record, whole, key)
+    value = getattr(record, name)
+    if rest:
+        if not dataclasses.is_dataclass(value):
+            raise _unknown(record, whole, key)
+        return dataclasses.replace(record, **{name: _set(value, rest, text, whole)})
+    if isinstance(value, ActivationModes) and text in get_args(Mode):
+        return dataclasses.replace(record, **{name: ActivationModes.all(typing.cast(Mode, text))})
+    if dataclasses.is_dataclass(value):
+        inner = [f"{whole}.{inner}" for inner in keys(value)]
+        raise LapisError(f"{whole} is a group; set one of {', '.join(inner)}")
+    return dataclasses.replace(record, **{name: _parse(whole, kinds[name], text)})
+
+
+def _unknown(record: Any, whole: str, rest: str) -> LapisError:
+    prefix = whole.removesuffix(rest)
+    allowed = [prefix + inner for inner in keys(record) if inner != "name"]
+    shown = ", ".join(allowed if len(allowed) <= 12 else sorted({entry.split(".")[0] for entry in allowed}))
+    return LapisError(f"unknown setting {whole!r}; {nearest(whole, allowed)}known here: {shown}")
+
+
+def _parse(key: str, kind: Any, text: str) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        if get_origin(kind) is tuple:
+            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
+        return kind(text) if kind in (int, float) else text
+    except (ValueError, KeyError):
+        wanted = "numbers separated by commas" if get_origin(kind) is tuple else kind.__name__
+        raise LapisError(f"{key}={text!r} is not of the right kind; expected {wanted}") from None
+
+
+def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise LapisError(f"{name}={value!r} is unknown; use {', '.join(map(str, allowed))}")
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise LapisError(f"{name}={value} must be at least {least}")

@@ -1,0 +1,29 @@
+"""Recipes by name: one file each, which opens with its command, the figure expected and ours where we ran it."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from lapis.config import nearest
+from lapis.errors import LapisError
+from lapis.train.recipe import Recipe
+
+
+def names() -> list[str]:
+    """Every recipe."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def load(name: str) -> Recipe:
+    """The recipe of that name; an unknown one is an error naming the nearest."""
+    if name not in names():
+        raise LapisError(f"unknown recipe {name!r}; {nearest(name, names())}recipes: {', '.join(names())}")
+    recipe: Recipe = import_module(f"{__name__}.{name}").RECIPE
+    return recipe
+
+
+def about(name: str) -> str:
+    """The first line of a recipe's file."""
+    load(name)
+    return (import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,20 @@
+"""DeiT-Ti, dense, fine-tuned on CIFAR-10 at 96 px: the teacher of the small recipes.
+
+Command:   lapis train cifar10_tiny_teacher --data DIR --start deit_tiny_patch16_224/model.safetensors
+Expected:  about 95 % after three epochs; this stage is ours, the paper's teacher is BEiTv2-L.
+Ours:      not yet recorded.
+"""
+
+from __future__ import annotations
+
+from lapis.config import preset
+from lapis.train.recipe import Data, Keep, Optim, Recipe
+
+RECIPE = Recipe(
+    name="cifar10_tiny_teacher",
+    model=preset("lapis_tiny", classes=10, image_size=96, relation="dot", quantize=False),
+    start="deit_tiny_patch16_224",
+    data=Data(dataset="cifar10"),
+    optim=Optim(lr=2e-4, batch=64, epochs=3, warmup_epochs=0.1, head_scale=5.0, precision="fp32"),
+    keep=Keep(evaluate_epochs=1.0, log_steps=20),
+)

@@ -1,0 +1,21 @@
+"""Recovery of cifar10_tiny_unsigned: power-of-two rows and a spike-coded readout, W32.
+
+Command:   lapis train cifar10_tiny_unsigned_pow2 --data DIR --start runs/cifar10_tiny_unsigned
+             --teacher runs/cifar10_tiny_teacher
+Expected:  within 0.3 points of cifar10_tiny_unsigned.
+Ours:      not yet recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapis.config import ActivationModes
+from lapis.train.recipes.cifar10_tiny_pow2 import RECIPE as SIGNED
+
+RECIPE = replace(
+    SIGNED,
+    name="cifar10_tiny_unsigned_pow2",
+    model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
+    start="runs/cifar10_tiny_unsigned",
+)

@@ -1,0 +1,21 @@
+"""Recovery of cifar10_tiny_unsigned: power-of-two rows, a spike-coded readout and 6-bit weights.
+
+Command:   lapis train cifar10_tiny_unsigned_w6 --data DIR --start runs/cifar10_tiny_unsigned_pow2
+             --teacher runs/cifar10_tiny_teacher
+Expected:  at most 0.6 points below cifar10_tiny_unsigned.
+Ours:      not yet recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapis.config import ActivationModes
+from lapis.train.recipes.cifar10_tiny_w6 import RECIPE as SIGNED
+
+RECIPE = replace(
+    SIGNED,
+    name="cifar10_tiny_unsigned_w6",
+    model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
+    start="runs/cifar10_tiny_unsigned_pow2",
+)

@@ -1,0 +1,21 @@
+"""A minute on the packaged images: shows that training runs, not what it can reach.
+
+Command:   lapis train smoke --out runs/smoke
+Expected:  the loss falls and the training images are learnt; 80 test images say nothing.
+Ours:      not yet recorded.
+"""
+
+from __future__ import annotations
+
+from lapis.config import LapisConfig
+from lapis.data.loader import Augment
+from lapis.train.recipe import Data, Keep, Optim, Recipe
+
+RECIPE = Recipe(
+    name="smoke",
+    model=LapisConfig(image_size=32, patch_size=4, classes=10, width=48, depth=3, heads=3, mlp_ratio=2),
+    data=Data(dataset="slice", normalise="cifar"),
+    augment=Augment(padding=2),
+    optim=Optim(lr=2e-3, batch=32, epochs=40, warmup_epochs=2, precision="fp32"),
+    keep=Keep(evaluate_epochs=10, log_steps=10),
+)

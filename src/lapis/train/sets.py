@@ -1,0 +1,36 @@
+"""The images that a recipe trains and tests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from lapis.data.images import ArrayImages, Images, spread
+from lapis.data.open import open_images
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.sources import resolve_data
+from lapis.train.recipe import Data
+
+# Of the packaged slice, the first images train and the rest test.
+SLICE_TRAINS = 320
+
+
+def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
+    """(training images, test images), cut to the recipe's limits."""
+    train: Images
+    test: Images
+    if data.dataset == "slice":
+        images, labels = load_slice()
+        whole = ArrayImages(images, labels.astype(np.int64), CIFAR10_CLASSES)
+        order = np.arange(len(whole))
+        train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
+    else:
+        place = resolve_data(folder, data.dataset)
+        dataset = None if data.dataset == "imagenet" else data.dataset
+        train, test = open_images(place, "train", dataset), open_images(place, "test", dataset)
+    return _cut(train, data.limit), _cut(test, data.test_limit)
+
+
+def _cut(images: Images, limit: int) -> Images:
+    return spread(images, limit) if limit else images

@@ -1,0 +1,45 @@
+"""The teacher: a frozen network that sees the student's images at its own normalisation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lapis.data.transforms import Normalise, normalise_by_name, renormalise
+from lapis.errors import LapisError
+from lapis.nn.model import LapisViT, Tapped
+from lapis.train.recipe import Recipe
+from lapis.train.start import open_model
+
+
+class Teacher:
+    """Logits and tapped tokens, without gradients."""
+
+    def __init__(self, model: LapisViT, blocks: tuple[int, ...], student: Normalise, own: Normalise) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.blocks, self.student, self.own = blocks, student, own
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tapped:
+        return self.model.tap(renormalise(images, self.student, self.own), self.blocks)
+
+
+def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
+    """The recipe's teacher, or None; one that cannot teach this student is refused."""
+    if not recipe.distill.teacher:
+        return None
+    opened = open_model(recipe.distill.teacher)
+    theirs, ours = opened.model.config, recipe.model
+    if theirs.classes != ours.classes:
+        raise LapisError(
+            f"teacher {recipe.distill.teacher} knows {theirs.classes} classes, the student {ours.classes}; "
+            "adapt the teacher to this dataset first"
+        )
+    if theirs.image_size != ours.image_size:
+        raise LapisError(
+            f"teacher {recipe.distill.teacher} takes {theirs.image_size} px, the student {ours.image_size}; "
+            f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
+        )
+    own = normalise_by_name(str((opened.about or {}).get("normalise", "imagenet")))
+    blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
+    return Teacher(opened.model.to(device), blocks, normalise_by_name(recipe.data.normalise), own)
