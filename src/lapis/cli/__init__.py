@@ -16,6 +16,7 @@ VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
+    "predict": "The likeliest classes of images, by a packed model.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "demo": "See Lapis at work on real images.",
 }
