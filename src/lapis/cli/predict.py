@@ -53,5 +53,6 @@ def command(model: str, images: tuple[Path, ...], top: int, threads: int, plain:
         width = max(len(one.name) for one in answer)
         for one in answer:
             click.echo(f"  {one.name:{width}}  {100 * one.score:5.1f} %")
-    rate = f"{seconds / len(images) * 1e3:.1f} ms an image"
-    click.echo(f"{len(images)} image{'s' * (len(images) > 1)}, {rate}, {session.executor}, {threads} thread{'s' * (threads > 1)}")
+    click.echo(
+        f"{seconds / len(images) * 1e3:.1f} ms an image: {len(images)} in all, {session.executor}, {threads} threads"
+    )

@@ -127,7 +127,11 @@ class Engine:
         check_runnable(network)
         self.threads = check_threads(threads)
         self._depth, self._window = network.config.depth, network.config.window
-        self._size, self._classes, self._tokens = network.config.image_size, network.config.classes, network.config.tokens
+        self._size, self._classes, self._tokens = (
+            network.config.image_size,
+            network.config.classes,
+            network.config.tokens,
+        )
         self._widths = {p: network.config.hidden if p == "mlp_hidden" else network.config.width for p in POINTS}
         self._library = _library()
         handle = _pointer()
@@ -195,7 +199,9 @@ def check_threads(threads: int) -> int:
 
 def _describe(network: Network, arrays: _Arrays) -> Any:
     config = network.config
-    blocks = (_Block * config.depth)(*(_describe_block(network, i, block, arrays) for i, block in enumerate(network.blocks)))
+    blocks = (_Block * config.depth)(
+        *(_describe_block(network, i, block, arrays) for i, block in enumerate(network.blocks))
+    )
     model = _Model(
         **{name: getattr(config, name) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth")},
         classes=config.classes,

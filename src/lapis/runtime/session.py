@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.runtime.engine import Engine, check_runnable, check_threads
 
-ImageLike = Union[str, Path, Pixels]
-Images = Union[ImageLike, Sequence[ImageLike]]
+ImageLike = str | Path | Pixels
+Images = ImageLike | Sequence[ImageLike]
 
 SUFFIX = ".safetensors"
 NUMPY = "numpy"
@@ -115,7 +115,7 @@ class Session:
             weights, working = self._engine.memory()
             return {"weights": weights, "working": working}
         network = self._numpy()
-        arrays = [network.patch_weight, network.position, network.head_weight]
+        arrays: list[npt.NDArray[Any]] = [network.patch_weight, network.position, network.head_weight]
         arrays += [getattr(block, name).weight for block in network.blocks for name in ("qkv", "proj", "fc1", "fc2")]
         return {"weights": sum(array.nbytes for array in arrays), "working": 0}
 
@@ -166,6 +166,8 @@ def _pixels(image: Any) -> npt.NDArray[Any]:
         with Image.open(image) as opened:
             return np.asarray(opened.convert("RGB"))
     except UnidentifiedImageError as error:
-        raise LapisError(f"{image} is not an image that can be read; use PNG, JPEG, WebP or another common kind") from error
+        raise LapisError(
+            f"{image} is not an image that can be read; use PNG, JPEG, WebP or another common kind"
+        ) from error
     except OSError as error:
         raise LapisError(f"cannot read image {image}: {error.strerror or error}") from error
