@@ -20,6 +20,7 @@ VERBS = {
     "verify": "Prove that the trained, the integer and the spiking network agree.",
     "pack": "Write a trained network as one small file.",
     "unpack": "Show what a packed file holds.",
+    "predict": "The likeliest classes of images, by a packed model.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "explain": "One HTML page that shows how a network saw an image.",
     "demo": "See Lapis at work on real images.",
