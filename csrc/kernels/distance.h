@@ -34,6 +34,7 @@ static int plan_distance(const lapis_pairs *p, const void *q, const void *k, int
 /* Accumulators live in registers only if every loop over them is unrolled. */
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
+#include "../simd/settle.h"
 
 INLINE ints broadcast_dword(const uint8_t *p) {
     int32_t dword;
@@ -77,6 +78,7 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
             UNROLL for (int r = 0; r < rows; r++) {
                 ints query = broadcast_dword(q + r * q_width + 4 * g);
                 UNROLL for (int v = 0; v < vecs; v++) sum[r][v] = add8(sum[r][v], compare_codes(relation, query, key[v]));
+                SETTLE(sum[r][0], sum[r][vecs - 1]);
             }
         }
         UNROLL for (int r = 0; r < rows; r++)

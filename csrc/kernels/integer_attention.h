@@ -44,6 +44,7 @@ INLINE void integer_values_tile(const int rows, const int vecs, const int16_t *a
 #else
                 sum[r][i] = add32(sum[r][i], multiply_s16(weight, value[i]));
 #endif
+            SETTLE(sum[r][0], sum[r][vecs - 1]);
         }
     }
     UNROLL for (int r = 0; r < rows; r++)

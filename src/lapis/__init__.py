@@ -3,9 +3,25 @@
 Importing this package is light: numpy alone. Torch is loaded by `lapis.nn` and `lapis.train` only.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from lapis.config import ActivationModes, LapisConfig, preset
 from lapis.errors import LapisError
 
 __version__ = "0.1.0"
 
-__all__ = ["ActivationModes", "LapisConfig", "LapisError", "__version__", "preset"]
+if TYPE_CHECKING:
+    from lapis.runtime import Session
+
+__all__ = ["ActivationModes", "LapisConfig", "LapisError", "Session", "__version__", "preset"]
+
+
+def __getattr__(name: str) -> Any:
+    # A session brings Pillow and the native library; importing the package alone must not.
+    if name == "Session":
+        from lapis.runtime import Session
+
+        return Session
+    raise AttributeError(f"module 'lapis' has no attribute {name!r}")

@@ -20,7 +20,9 @@ VERBS = {
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",
     "unpack": "Show what a packed file holds.",
+    "predict": "Classify images with a packed network.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
+    "explain": "A page that shows how a network saw one image.",
     "demo": "See Lapis at work on real images.",
 }
 

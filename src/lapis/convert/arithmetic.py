@@ -82,3 +82,8 @@ def round_shift(value: Int64, shift: Array) -> Int64:
 def exact_product(left: Array, right: Array) -> Int64:
     """left @ right of integers whose sums of magnitudes stay below 2**53: exact in float64 in any order."""
     return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
+
+
+def to_logits(scores: Int64, head_exponent: int) -> Float32:
+    """Integer scores as the real numbers that they stand for."""
+    return np.ldexp(scores.astype(np.float64), -(POOLED_BITS + head_exponent)).astype(np.float32)

@@ -231,7 +231,7 @@ class Network(_Frozen):
 
     def to_logits(self, scores: Int64) -> Float32:
         """Integer logits as the real numbers that they stand for."""
-        return np.ldexp(scores.astype(np.float64), -(arithmetic.POOLED_BITS + self.head_exponent)).astype(np.float32)
+        return arithmetic.to_logits(scores, self.head_exponent)
 
     def attend(self, index: int, q: Codes, k: Codes, v: Codes) -> tuple[Int64, Int64]:
         """acc_ic = sum_j A_ij v_jc (B, N, D) and Z_i = sum_j A_ij (B, H, N), A the affinities at the row's gain."""

@@ -1,0 +1,105 @@
+/* The deployed engine: a whole packed network, from bytes of images to integer scores, bit for bit the integer model.
+ *
+ * Codes are held as u8, code minus the least code of their measuring point; "low" below is that least code (0 or -T).
+ * Arrays are contiguous and are copied or repacked at creation: none is kept. Sizes and ranges are the caller's to
+ * check (lapis.convert.network.check_network); creation refuses only what would break this engine. */
+#ifndef LAPIS_ENGINE_H
+#define LAPIS_ENGINE_H
+
+#include "lapis.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* pre = fl(fl(fl(sum_i w_oi z_i) scale_o) + shift_o); weight [outputs, inputs], scale and shift [outputs]. */
+typedef struct {
+    const int8_t *weight;
+    const float *scale, *shift;
+} lapis_layer;
+
+typedef struct {
+    const float *attention_gain, *attention_shift; /* [D] */
+    lapis_layer qkv;                               /* 3D <- D */
+    const uint16_t *table;                         /* [H, exponents, distances] */
+    const uint16_t *row_exponent;                  /* [H, distances] */
+    int64_t exponents, distances;
+    const int32_t *delay; /* [H, N, N] or NULL */
+    float readout_scale, readout_shift;
+    lapis_layer proj;                  /* D <- D */
+    const float *mlp_gain, *mlp_shift; /* [D] */
+    lapis_layer fc1;                   /* hidden <- D */
+    const float *rise, *fall;          /* [window - low_hidden]: GELU and its quantizer as comparisons */
+    lapis_layer fc2;                   /* D <- hidden */
+} lapis_block;
+
+typedef struct {
+    int64_t image_size, patch_size, width, heads, hidden, depth, classes;
+    int32_t window;
+    int32_t low_attention, low_qk, low_v, low_readout, low_mlp, low_hidden;
+    int32_t mean_pooling;  /* the rounded mean of the patches, or the class token */
+    int32_t position_rows; /* N, or 2: class token, patches */
+    int32_t stream_bits;   /* the stream is kept within -2^bits..2^bits - 1 */
+    int32_t pooled_bits;   /* fractional bits of the final token */
+    double eps;            /* LayerNorm's, in units of the stream */
+    const int16_t *patch_weight; /* [D, P*P*3] */
+    const uint8_t *patch_shift;  /* [D] */
+    const int32_t *position;     /* [position_rows, D] */
+    const int16_t *head_weight;  /* [classes, D] */
+    const int64_t *head_bias;    /* [classes] */
+    const lapis_block *blocks;   /* [depth] */
+} lapis_model;
+
+/* Points of a trace, in the order of its pointers. */
+enum {
+    LAPIS_AT_ATTENTION,
+    LAPIS_AT_Q,
+    LAPIS_AT_K,
+    LAPIS_AT_V,
+    LAPIS_AT_READOUT,
+    LAPIS_AT_MLP,
+    LAPIS_AT_HIDDEN,
+    LAPIS_POINTS
+};
+
+/* What a profile tells apart. */
+enum {
+    LAPIS_STAGE_EMBED,
+    LAPIS_STAGE_NORM,
+    LAPIS_STAGE_QKV,
+    LAPIS_STAGE_ATTENTION,
+    LAPIS_STAGE_PROJ,
+    LAPIS_STAGE_FC1,
+    LAPIS_STAGE_FC2,
+    LAPIS_STAGE_HEAD,
+    LAPIS_STAGES
+};
+
+typedef struct lapis_engine lapis_engine;
+
+/* Pack a network for the selected instruction set and lay out the working memory of `threads` threads. */
+LAPIS_API int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_engine **engine);
+LAPIS_API void lapis_engine_destroy(lapis_engine *engine);
+
+/* images [batch, S, S, 3] -> scores [batch, classes]. `trace` is NULL or [depth * LAPIS_POINTS] pointers to
+ * int8 [batch, N, channels of the point]. `nanoseconds` is NULL or [LAPIS_STAGES], to which the first thread adds its
+ * time. One call at a time for each engine; nothing is allocated. */
+LAPIS_API int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t batch, int64_t *scores,
+                                   int8_t *const *trace, int64_t *nanoseconds);
+
+/* Bytes that an engine holds: packed weights and tables (0), working memory (1). */
+LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working);
+
+/* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
+ * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8.
+ * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. The best nanoseconds of `repeats`
+ * runs go to `nanoseconds` (kind 2 adds at every run). */
+LAPIS_API int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
+                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t out_low,
+                                      int32_t out_high, const float *rise, const float *fall, int32_t stream_bits,
+                                      uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

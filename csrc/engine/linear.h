@@ -1,0 +1,199 @@
+/* Linear layers: u8 codes by s8 weights, and what follows them in the same registers.
+ *
+ * A tile is TILE_ROWS tokens by two vectors of outputs. Without VNNI, products of two pairs are summed in 16 bits for as
+ * long as the layer's own weights prove that nothing can overflow (`period`), so an inner step is one multiplication
+ * and one addition; int8 engines that must widen every product need three instructions. */
+
+#include "../simd/settle.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum { PANEL = 2 * LANES };
+
+/* Tokens whose codes stay in the second-level cache while every panel passes over them. */
+enum { CACHED_CODES = 256 << 10 };
+
+INLINE ints four_codes(const uint8_t *p) {
+    int32_t dword;
+    memcpy(&dword, p, 4);
+    return all32(dword);
+}
+
+INLINE __m128i narrow_codes(__m256i a, __m256i b) {
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+INLINE __m256 affine(const linear *layer, int64_t column, __m256i total) {
+    return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(total), _mm256_loadu_ps(layer->scale + column)),
+                         _mm256_loadu_ps(layer->shift + column));
+}
+
+INLINE __m256i clamped(const linear *layer, int64_t column, __m256 pre) {
+    __m256 least = _mm256_loadu_ps(layer->least + column);
+    pre = _mm256_floor_ps(_mm256_min_ps(_mm256_max_ps(pre, least), _mm256_set1_ps(layer->most)));
+    return _mm256_cvtps_epi32(_mm256_sub_ps(pre, least));
+}
+
+/* The node of one level of the search: 2^level entries, eight to a register. */
+INLINE __m256 tree_node(const float *nodes, int level, __m256i index) {
+    __m256 node = _mm256_permutevar8x32_ps(_mm256_loadu_ps(nodes), index);
+    for (int i = 1; i < 1 << (level - 3); i++) {
+        __m256 other = _mm256_permutevar8x32_ps(_mm256_loadu_ps(nodes + 8 * i), index);
+        __m256i here = _mm256_cmpeq_epi32(_mm256_srli_epi32(index, 3), _mm256_set1_epi32(i));
+        node = _mm256_blendv_ps(node, other, _mm256_castsi256_ps(here));
+    }
+    return node;
+}
+
+INLINE __m256i climbed(const ladder *steps, __m256 pre) {
+    __m256i count = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cmp_ps(pre, _mm256_broadcast_ss(steps->tree[0]), _CMP_GE_OQ)), 31);
+    UNROLL for (int level = 1; level < 4; level++) {
+        __m256 node = _mm256_permutevar8x32_ps(_mm256_loadu_ps(steps->tree[level]), count);
+        __m256i over = _mm256_castps_si256(_mm256_cmp_ps(pre, node, _CMP_GE_OQ));
+        count = _mm256_sub_epi32(_mm256_add_epi32(count, count), over);
+    }
+    for (int level = 4; level < steps->depth; level++) {
+        __m256i over = _mm256_castps_si256(_mm256_cmp_ps(pre, tree_node(steps->tree[level], level, count), _CMP_GE_OQ));
+        count = _mm256_sub_epi32(_mm256_add_epi32(count, count), over);
+    }
+    for (int i = 0; i < steps->falls; i++) {
+        __m256 fall = _mm256_broadcast_ss(steps->only_fall + i);
+        count = _mm256_sub_epi32(count, _mm256_castps_si256(_mm256_cmp_ps(pre, fall, _CMP_LE_OQ)));
+    }
+    return count;
+}
+
+INLINE __m256i moved(const int32_t *stream, __m256 pre, int32_t limit) {
+    __m256i delta = _mm256_cvtps_epi32(_mm256_floor_ps(pre));
+    __m256i sum = _mm256_add_epi32(_mm256_loadu_si256((const __m256i *)stream), delta);
+    return _mm256_max_epi32(_mm256_min_epi32(sum, _mm256_set1_epi32(limit - 1)), _mm256_set1_epi32(-limit));
+}
+
+/* Sixteen outputs of one token, from `column` on. */
+INLINE void finish(const int kind, const linear_call *call, int64_t row, int64_t column, __m256i a, __m256i b) {
+    const linear *layer = call->layer;
+    __m256 pre_a = affine(layer, column, a), pre_b = affine(layer, column + 8, b);
+    if (kind == TO_STREAM) {
+        int32_t *stream = call->stream + row * call->stream_stride + column;
+        _mm256_storeu_si256((__m256i *)stream, moved(stream, pre_a, call->limit));
+        _mm256_storeu_si256((__m256i *)(stream + 8), moved(stream + 8, pre_b, call->limit));
+        return;
+    }
+    __m256i codes_a = kind == TO_CODES ? clamped(layer, column, pre_a) : climbed(layer->steps, pre_a);
+    __m256i codes_b = kind == TO_CODES ? clamped(layer, column + 8, pre_b) : climbed(layer->steps, pre_b);
+    _mm_storeu_si128((__m128i *)(call->out + row * call->out_stride + column), narrow_codes(codes_a, codes_b));
+}
+
+INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
+#if LAPIS_WIDE
+    finish(kind, call, row, column, _mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    finish(kind, call, row, column + 16, _mm512_castsi512_si256(b), _mm512_extracti64x4_epi64(b, 1));
+#else
+    finish(kind, call, row, column, a, b);
+#endif
+}
+
+/* `whole`: one period covers the layer, so 16-bit sums are widened once, on the way out. */
+INLINE void linear_tile(const int rows, const int kind, const int whole, const linear_call *call, int64_t row,
+                        int64_t panel) {
+    const linear *layer = call->layer;
+    const int64_t groups = layer->groups, stride = call->code_stride, column = panel * PANEL;
+    const uint8_t *codes = call->codes + row * stride;
+    const int8_t *weight = layer->weight + column * groups * 4;
+    const ints start_a = load_ints(layer->start + column), start_b = load_ints(layer->start + column + LANES);
+#if LAPIS_VNNI
+    (void)whole;
+    ints sum[TILE_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++) sum[r][0] = start_a, sum[r][1] = start_b;
+    for (int64_t g = 0; g < groups; g++, codes += 4, weight += PANEL * 4) {
+        ints a = load_ints(weight), b = load_ints(weight + LANES * 4);
+        UNROLL for (int r = 0; r < rows; r++) {
+            ints x = four_codes(codes + r * stride);
+            sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], x, a);
+            sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], x, b);
+            SETTLE(sum[r][0], sum[r][1]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) finish_row(kind, call, row + r, column, sum[r][0], sum[r][1]);
+#else
+    const ints ones = all16(1);
+    ints total[TILE_ROWS][2];
+    if (!whole) UNROLL for (int r = 0; r < rows; r++) total[r][0] = start_a, total[r][1] = start_b;
+    const int64_t period = whole ? groups : layer->period[panel];
+    for (int64_t from = 0; from < groups; from += period) {
+        const int8_t *stop = weight + (from + period < groups ? period : groups - from) * PANEL * 4;
+        ints sum[TILE_ROWS][2];
+        UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = zero_ints();
+        for (; weight < stop; codes += 4, weight += PANEL * 4) {
+            ints a = load_ints(weight), b = load_ints(weight + LANES * 4);
+            UNROLL for (int r = 0; r < rows; r++) {
+                ints x = four_codes(codes + r * stride);
+                sum[r][0] = add16(sum[r][0], multiply_u8_s8(x, a));
+                sum[r][1] = add16(sum[r][1], multiply_u8_s8(x, b));
+                SETTLE(sum[r][0], sum[r][1]);
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++) {
+            ints wide_a = multiply_s16(sum[r][0], ones), wide_b = multiply_s16(sum[r][1], ones);
+            if (whole)
+                finish_row(kind, call, row + r, column, add32(wide_a, start_a), add32(wide_b, start_b));
+            else
+                total[r][0] = add32(total[r][0], wide_a), total[r][1] = add32(total[r][1], wide_b);
+        }
+    }
+    if (!whole)
+        UNROLL for (int r = 0; r < rows; r++) finish_row(kind, call, row + r, column, total[r][0], total[r][1]);
+#endif
+}
+
+typedef void (*tile_function)(const linear_call *, int64_t row, int64_t panel);
+
+#if LAPIS_VNNI
+#define TILE(rows_, kind_)                                                                                           \
+    static __attribute__((noinline)) void tile_##rows_##_##kind_(const linear_call *call, int64_t row, int64_t panel) { \
+        linear_tile(rows_, kind_, 1, call, row, panel);                                                              \
+    }
+#else
+#define TILE(rows_, kind_)                                                                                           \
+    static __attribute__((noinline)) void tile_##rows_##_##kind_(const linear_call *call, int64_t row, int64_t panel) { \
+        if (call->layer->period[panel] >= call->layer->groups)                                                       \
+            linear_tile(rows_, kind_, 1, call, row, panel);                                                          \
+        else                                                                                                         \
+            linear_tile(rows_, kind_, 0, call, row, panel);                                                          \
+    }
+#endif
+#define TILES(rows_) TILE(rows_, TO_CODES) TILE(rows_, TO_LADDER) TILE(rows_, TO_STREAM)
+#define TILE_NAMES(rows_) {tile_##rows_##_TO_CODES, tile_##rows_##_TO_LADDER, tile_##rows_##_TO_STREAM}
+
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+TILES(5)
+TILES(6)
+#if LAPIS_WIDE
+TILES(12)
+#endif
+
+static const tile_function TILES_OF[7][3] = {{0},           TILE_NAMES(1), TILE_NAMES(2), TILE_NAMES(3),
+                                             TILE_NAMES(4), TILE_NAMES(5), TILE_NAMES(6)};
+
+static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
+    const linear *layer = call->layer;
+    int64_t block = CACHED_CODES / (layer->groups * 4) / TILE_ROWS * TILE_ROWS;
+    if (block < TILE_ROWS) block = TILE_ROWS;
+    for (; from < to; from += block) {
+        int64_t stop = from + block < to ? from + block : to;
+        for (int64_t panel = 0; panel < layer->panels; panel++) {
+            int64_t row = from;
+#if LAPIS_WIDE
+            static const tile_function wide[3] = TILE_NAMES(12);
+            for (; row + 12 <= stop; row += 12) wide[layer->kind](call, row, panel);
+#endif
+            for (; row + 6 <= stop; row += 6) TILES_OF[6][layer->kind](call, row, panel);
+            if (row < stop) TILES_OF[stop - row][layer->kind](call, row, panel);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+/* Arrays of a network in the layouts that the kernels read, in memory planned before it is taken. */
+#ifndef LAPIS_PACK_H
+#define LAPIS_PACK_H
+
+#include "../engine.h"
+#include "stages.h"
+
+/* Two passes over the same calls: with `base` NULL sizes are added up, then pieces are handed out. */
+typedef struct {
+    unsigned char *base;
+    size_t used;
+} plan;
+
+void *plan_take(plan *p, int64_t bytes);
+
+/* Take `used` bytes for a plan, zeroed, in pages as large as the system gives; 0 if there are none. */
+int plan_open(plan *p);
+void plan_close(plan *p);
+
+typedef struct {
+    int64_t outputs, inputs;
+    int32_t low, high; /* codes that come in */
+    linear_kind kind;
+    int32_t high_out;
+    const ladder *steps;
+} layer_shape;
+
+/* The least code of the outputs is the caller's to write into `least`. */
+void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer_shape shape, linear *out);
+
+void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out);
+
+/* Floats or integers with zeros beyond. */
+void *pack_words(plan *p, const void *words, int64_t count, int64_t padded);
+
+int16_t *pack_patch(plan *p, const engine_isa *isa, const int16_t *weight, int64_t outputs, int64_t inputs);
+
+#endif

@@ -1,0 +1,81 @@
+/* The engine's stages in plain C: what the vector kernels must equal, and what runs where they cannot. */
+#include "stages.h"
+
+static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+static int count_levels(const ladder *steps, float pre) {
+    int count = 0;
+    for (int m = 0; m < steps->levels; m++) count += pre >= steps->rise[m] || pre <= steps->fall[m];
+    return count;
+}
+
+static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
+    const linear *layer = call->layer;
+    for (int64_t row = from; row < to; row++)
+        for (int64_t o = 0; o < layer->outputs; o++) {
+            const uint8_t *codes = call->codes + row * call->code_stride;
+            const int8_t *weight = layer->weight + o * layer->groups * 4;
+            int32_t total = layer->start[o];
+            for (int64_t i = 0; i < layer->inputs; i++) total += codes[i] * weight[i];
+            float pre = (float)total * layer->scale[o];
+            pre = pre + layer->shift[o];
+            if (layer->kind == TO_STREAM) {
+                int32_t *h = call->stream + row * call->stream_stride + o;
+                int32_t sum = *h + (int32_t)floorf(pre);
+                *h = sum < -call->limit ? -call->limit : sum > call->limit - 1 ? call->limit - 1 : sum;
+            } else {
+                float least = layer->least[o];
+                call->out[row * call->out_stride + o] =
+                    layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
+                                             : (uint8_t)(floorf(clamp(pre, least, layer->most)) - least);
+            }
+        }
+}
+
+static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *codes) {
+    int64_t sum = 0, squares = 0;
+    for (int64_t c = 0; c < call->width; c++) sum += stream[c];
+    int64_t mean = norm_mean(sum, call->width);
+    for (int64_t c = 0; c < call->width; c++) squares += (stream[c] - mean) * (stream[c] - mean);
+    float rstd = norm_rstd(sum, mean, squares, call->width, call->eps);
+    for (int64_t c = 0; c < call->width; c++) {
+        float pre = (float)(stream[c] - (int32_t)mean) * rstd;
+        pre = pre * call->gain[c];
+        pre = pre + call->shift[c];
+        codes[c] = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+    }
+}
+
+static void readout_row(const readout_call *call, const int32_t *acc, int64_t channels, int32_t offset, float factor,
+                        uint8_t *codes) {
+    for (int64_t c = 0; c < channels; c++) {
+        float pre = (float)(acc[c] + offset) * factor;
+        pre = pre * call->scale;
+        pre = pre + call->shift;
+        codes[c] = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+    }
+}
+
+static void patch_rows(const patch_call *call, const int16_t *patches, int64_t rows, const int32_t *position,
+                       int64_t position_stride, int32_t *stream, int64_t stream_stride) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < call->outputs; o++) {
+            const int16_t *patch = patches + r * call->inputs, *weight = call->weight + o * call->inputs;
+            int64_t sum = 0;
+            for (int64_t k = 0; k < call->inputs; k++) sum += patch[k] * weight[k];
+            if (call->half[o]) sum = ((sum >> call->shift[o]) + 1) >> 1;
+            sum += position[r * position_stride + o];
+            stream[r * stream_stride + o] =
+                (int32_t)(sum < -call->limit ? -call->limit : sum > call->limit - 1 ? call->limit - 1 : sum);
+        }
+}
+
+const engine_isa engine_scalar = {
+    .kernels = &lapis_scalar,
+    .panel = 1,
+    .tile = 1,
+    .linear = linear_rows,
+    .norm = norm_row,
+    .patch = patch_rows,
+    .readout = readout_row,
+};

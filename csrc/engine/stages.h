@@ -1,0 +1,99 @@
+/* What one instruction set does for the engine, and the records that the engine hands to it.
+ *
+ * Rows of every matrix are padded (codes to CODE_UNIT bytes, the stream to STREAM_UNIT integers), and whatever belongs
+ * to outputs beyond the last one is zero, so that kernels read and write whole vectors. */
+#ifndef LAPIS_STAGES_H
+#define LAPIS_STAGES_H
+
+#include <math.h>
+
+#include "../kernels.h"
+
+enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
+
+typedef enum { TO_CODES = 0, TO_LADDER = 1, TO_STREAM = 2 } linear_kind;
+
+/* The quantizer behind GELU: code - low = #{m : pre >= rise[m] or pre <= fall[m]}. For vectors, tree[l][i] is the i-th
+ * node of level l of a binary search in rise, and `falls` are those of fall that can be reached without their rise. */
+typedef struct {
+    int32_t levels, depth, falls;
+    float rise[MAX_LEVELS], fall[MAX_LEVELS], only_fall[MAX_LEVELS];
+    float tree[TREE_DEPTH][64];
+} ladder;
+
+/* A linear layer as the kernels read it. Weights lie in panels of outputs, [outputs / panel][groups][panel][4]: four
+ * inputs of one output in a dword. */
+typedef struct {
+    int64_t outputs, inputs, groups, panels;
+    int8_t *weight;
+    int32_t *start;       /* [padded outputs] low times the sum of the output's weights */
+    float *scale, *shift; /* [padded outputs] */
+    float *least;         /* [padded outputs] the least code, for TO_CODES */
+    float most;
+    int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
+    linear_kind kind;
+    const ladder *steps; /* for TO_LADDER */
+} linear;
+
+typedef struct {
+    const linear *layer;
+    const uint8_t *codes;
+    int64_t code_stride;
+    uint8_t *out; /* TO_CODES, TO_LADDER */
+    int64_t out_stride;
+    int32_t *stream; /* TO_STREAM: added to, and kept within -limit..limit - 1 */
+    int64_t stream_stride;
+    int32_t limit;
+} linear_call;
+
+/* clamp(floor(fl(fl(u gain) + shift))) - low of the standardised stream; gain and shift are padded with zeros. */
+typedef struct {
+    int64_t width, padded;
+    double eps;
+    const float *gain, *shift;
+    float low, high;
+} norm_call;
+
+/* Patches int16 [rows, inputs] times weights int16 in panels [outputs / panel][inputs / 2][panel][2]. */
+typedef struct {
+    int64_t outputs, inputs, panels;
+    const int16_t *weight;
+    const int32_t *shift, *half; /* [padded outputs] the shift less one, and whether it is above zero */
+    int32_t limit;
+} patch_call;
+
+/* Mixed values to codes: clamp(floor(fl(fl(fl(acc) factor scale) + shift))) - low. */
+typedef struct {
+    float scale, shift, low, high;
+} readout_call;
+
+typedef struct {
+    const lapis_isa *kernels;
+    int64_t panel; /* outputs of a panel */
+    int64_t tile;  /* rows of a tile */
+    int narrow_sums; /* whether `period` counts */
+    void (*linear)(const linear_call *, int64_t from, int64_t to);
+    void (*norm)(const norm_call *, const int32_t *stream, uint8_t *codes);
+    /* `position` moves by `position_stride` a row. */
+    void (*patch)(const patch_call *, const int16_t *patches, int64_t rows, const int32_t *position,
+                  int64_t position_stride, int32_t *stream, int64_t stream_stride);
+    void (*readout)(const readout_call *, const int32_t *acc, int64_t channels, int32_t offset, float factor,
+                    uint8_t *codes);
+} engine_isa;
+
+extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni;
+
+/* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
+static inline int64_t norm_mean(int64_t sum, int64_t width) {
+    int64_t over = 2 * sum + width, under = 2 * width;
+    return over / under - (over % under < 0);
+}
+
+/* fl(1 / sqrt(var + eps)), var = (S2 - r^2 / D) / D, from S1, m and S2 = sum (h - m)^2; r = sum (h - m). */
+static inline float norm_rstd(int64_t sum, int64_t mean, int64_t squares, int64_t width, double eps) {
+    int64_t rest = sum - width * mean;
+    double variance = ((double)squares - (double)(rest * rest) / (double)width) / (double)width;
+    return (float)(1.0 / sqrt(variance + eps));
+}
+
+#endif

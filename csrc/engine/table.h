@@ -1,0 +1,11 @@
+/* One row of the engine's table, from the names that its kernels have in every vector instruction set. */
+const engine_isa ENGINE_TABLE = {
+    .kernels = &LAPIS_KERNELS_TABLE,
+    .panel = PANEL,
+    .tile = TILE_ROWS,
+    .narrow_sums = !LAPIS_VNNI,
+    .linear = linear_rows,
+    .norm = norm_row,
+    .patch = patch_rows,
+    .readout = readout_row,
+};

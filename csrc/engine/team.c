@@ -1,0 +1,58 @@
+/* As in parallel.c, threads live only as long as a call: nothing is left to break in a forked child and nothing spins
+ * while no image is at work. A whole network runs in one call, so starting them is lost in it. */
+#include "team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#if defined(__x86_64__)
+#define RELAX() __builtin_ia32_pause()
+#else
+#define RELAX()
+#endif
+
+/* Longer than the stages of two equally fast cores differ; then the processor is offered to others. */
+enum { SPINS = 4000 };
+
+typedef struct {
+    team_work work;
+    void *job;
+    team t;
+    atomic_int go, next;
+} call;
+
+static void *start(void *argument) {
+    call *c = argument;
+    /* How many there are is known only once the last one was started. */
+    while (!atomic_load_explicit(&c->go, memory_order_acquire)) sched_yield();
+    c->work(c->job, &c->t, atomic_fetch_add(&c->next, 1));
+    return 0;
+}
+
+void team_run(team_work work, void *job, int32_t threads) {
+    call c = {.work = work, .job = job, .next = 1};
+    pthread_t started[MAX_TEAM];
+    int32_t count = 0;
+    if (threads > MAX_TEAM) threads = MAX_TEAM;
+    while (count < threads - 1 && !pthread_create(&started[count], 0, start, &c)) count++;
+    c.t.size = count + 1;
+    atomic_store_explicit(&c.go, 1, memory_order_release);
+    work(job, &c.t, 0);
+    for (int32_t i = 0; i < count; i++) pthread_join(started[i], 0);
+}
+
+void team_wait(team *t) {
+    if (t->size == 1) return;
+    int round = atomic_load(&t->round);
+    if (atomic_fetch_add(&t->arrived, 1) == t->size - 1) {
+        atomic_store(&t->arrived, 0);
+        atomic_store_explicit(&t->round, round + 1, memory_order_release);
+        return;
+    }
+    for (int spin = 0; atomic_load_explicit(&t->round, memory_order_acquire) == round; spin++) {
+        if (spin < SPINS)
+            RELAX();
+        else
+            sched_yield();
+    }
+}

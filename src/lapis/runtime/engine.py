@@ -1,0 +1,257 @@
+"""The native engine: a network handed to the library once, then bytes of images in and integer scores out."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis import native
+from lapis.convert import arithmetic, leak
+from lapis.convert.network import Block, Layer, Network, check_images
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.trace import POINTS, Point, Trace
+
+Scores = npt.NDArray[np.int64]
+
+# In the order of csrc/engine.h.
+STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
+MAX_THREADS = 256
+
+_pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (("weight", _pointer), ("scale", _pointer), ("shift", _pointer))
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        ("attention_gain", _pointer),
+        ("attention_shift", _pointer),
+        ("qkv", _Layer),
+        ("table", _pointer),
+        ("row_exponent", _pointer),
+        ("exponents", _i64),
+        ("distances", _i64),
+        ("delay", _pointer),
+        ("readout_scale", _float),
+        ("readout_shift", _float),
+        ("proj", _Layer),
+        ("mlp_gain", _pointer),
+        ("mlp_shift", _pointer),
+        ("fc1", _Layer),
+        ("rise", _pointer),
+        ("fall", _pointer),
+        ("fc2", _Layer),
+    )
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (
+        *((name, _i64) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth", "classes")),
+        ("window", _i32),
+        *((f"low_{name}", _i32) for name in ("attention", "qk", "v", "readout", "mlp", "hidden")),
+        ("mean_pooling", _i32),
+        ("position_rows", _i32),
+        ("stream_bits", _i32),
+        ("pooled_bits", _i32),
+        ("eps", ctypes.c_double),
+        ("patch_weight", _pointer),
+        ("patch_shift", _pointer),
+        ("position", _pointer),
+        ("head_weight", _pointer),
+        ("head_bias", _pointer),
+        ("blocks", ctypes.POINTER(_Block)),
+    )
+
+
+def _library() -> ctypes.CDLL:
+    c = native.library()
+    c.lapis_engine_create.argtypes = [ctypes.POINTER(_Model), _i32, ctypes.POINTER(_pointer)]
+    c.lapis_engine_run.argtypes = [_pointer, _pointer, _i64, _pointer, _pointer, _pointer]
+    c.lapis_engine_bytes.argtypes = [_pointer, _i32]
+    c.lapis_engine_bytes.restype = _i64
+    c.lapis_engine_destroy.argtypes = [_pointer]
+    c.lapis_engine_destroy.restype = None
+    c.lapis_engine_linear.argtypes = [
+        ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _pointer, _pointer, _i32,
+        _pointer, _pointer, _i32, _pointer,
+    ]  # fmt: skip
+    return c
+
+
+@dataclass
+class _Arrays:
+    """Keeps what the library reads alive, contiguous and of the type that it expects."""
+
+    kept: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def address(self, array: npt.NDArray[Any], kind: type) -> int:
+        self.kept.append(np.ascontiguousarray(array, dtype=kind))
+        return self.kept[-1].ctypes.data
+
+    def layer(self, layer: Layer) -> _Layer:
+        return _Layer(
+            self.address(layer.weight, np.int8),
+            self.address(layer.scale, np.float32),
+            self.address(layer.shift, np.float32),
+        )
+
+
+def check_runnable(network: Network) -> None:
+    """Refuse a network that the native engine cannot run and say which executor can."""
+    config = network.config
+    if not network.exact:
+        raise LapisError(
+            f"weight_bits={config.weight_bits}: the native engine runs integer weights; "
+            "convert with 2 to 8 bits, or use native=False"
+        )
+    span = config.window - network.low("v")
+    if config.tokens * leak.AFFINITY_MAX * span >= 1 << 31:
+        raise LapisError(
+            f"{config.tokens} tokens with value codes of {span} levels could overflow the native engine's 32-bit sums; "
+            f"use at most {(1 << 31) // (leak.AFFINITY_MAX * span)} tokens, or native=False"
+        )
+
+
+class Engine:
+    """A network packed for this machine. One run at a time; `Session` sees to that."""
+
+    def __init__(self, network: Network, threads: int = 1) -> None:
+        check_runnable(network)
+        self.threads = check_threads(threads)
+        self._depth, self._window = network.config.depth, network.config.window
+        self._size, self._classes, self._tokens = (
+            network.config.image_size,
+            network.config.classes,
+            network.config.tokens,
+        )
+        self._widths = {p: network.config.hidden if p == "mlp_hidden" else network.config.width for p in POINTS}
+        self._library = _library()
+        handle = _pointer()
+        arrays = _Arrays()
+        native.check(self._library.lapis_engine_create(_describe(network, arrays), self.threads, ctypes.byref(handle)))
+        self._handle = handle
+        self._close = weakref.finalize(self, self._library.lapis_engine_destroy, handle)
+
+    def run(self, images: Pixels) -> Scores:
+        """Integer scores (B, classes) of images (B, S, S, 3)."""
+        return self._run(images, None, None)
+
+    def watch(self, images: Pixels) -> tuple[Scores, Trace]:
+        """Scores, and the codes at every measuring point."""
+        check_images(images, self._size)
+        trace = Trace(self._window)
+        addresses = (_pointer * (self._depth * len(POINTS)))()
+        for block in range(self._depth):
+            for index, point in enumerate(POINTS):
+                codes = np.empty((len(images), self._tokens, self._widths[point]), dtype=np.int8)
+                trace.note(block, point, codes)
+                addresses[block * len(POINTS) + index] = codes.ctypes.data
+        return self._run(images, addresses, None), trace
+
+    def profile(self, images: Pixels) -> dict[str, int]:
+        """Nanoseconds that the first thread spends in each stage of one run."""
+        spent = np.zeros(len(STAGES), dtype=np.int64)
+        self._run(images, None, spent)
+        return dict(zip(STAGES, spent.tolist(), strict=True))
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of packed weights and tables, and of working memory."""
+        bytes_of = self._library.lapis_engine_bytes
+        return int(bytes_of(self._handle, 0)), int(bytes_of(self._handle, 1))
+
+    def close(self) -> None:
+        """Give the memory back now; the engine cannot run after it."""
+        self._close()
+
+    def _run(self, images: Pixels, trace: Any, spent: npt.NDArray[np.int64] | None) -> Scores:
+        check_images(images, self._size)
+        if not self._close.alive:
+            raise LapisError("this engine was closed; make a new one")
+        pixels = np.ascontiguousarray(images)
+        scores = np.empty((len(pixels), self._classes), dtype=np.int64)
+        native.check(
+            self._library.lapis_engine_run(
+                self._handle,
+                pixels.ctypes.data,
+                len(pixels),
+                scores.ctypes.data,
+                trace,
+                None if spent is None else spent.ctypes.data,
+            )
+        )
+        return scores
+
+
+def check_threads(threads: int) -> int:
+    """Return `threads` if it is an integer from 1 to 256, else raise."""
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
+        raise LapisError(f"threads={threads!r} is not a number of threads; use an integer from 1 to {MAX_THREADS}")
+    return int(threads)
+
+
+def _describe(network: Network, arrays: _Arrays) -> Any:
+    config = network.config
+    blocks = (_Block * config.depth)(
+        *(_describe_block(network, i, block, arrays) for i, block in enumerate(network.blocks))
+    )
+    model = _Model(
+        **{name: getattr(config, name) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth")},
+        classes=config.classes,
+        window=config.window,
+        **{f"low_{name}": network.low(point) for name, point in _LOWS.items()},
+        mean_pooling=config.mean_pooling,
+        position_rows=len(network.position),
+        stream_bits=arithmetic.STREAM_LIMIT.bit_length() - 1,
+        pooled_bits=arithmetic.POOLED_BITS,
+        eps=network.eps,
+        patch_weight=arrays.address(network.patch_weight, np.int16),
+        patch_shift=arrays.address(network.patch_shift, np.uint8),
+        position=arrays.address(network.position, np.int32),
+        head_weight=arrays.address(network.head_weight, np.int16),
+        head_bias=arrays.address(network.head_bias, np.int64),
+        blocks=blocks,
+    )
+    return ctypes.byref(model)
+
+
+_LOWS: dict[str, Point] = {
+    "attention": "attention_in",
+    "qk": "q",
+    "v": "v",
+    "readout": "readout",
+    "mlp": "mlp_in",
+    "hidden": "mlp_hidden",
+}
+
+
+def _describe_block(network: Network, index: int, block: Block, arrays: _Arrays) -> _Block:
+    size = network.distances(index)
+    row_exponent, table = leak.expand(*leak.leak_table(block.leak.mantissa, block.leak.exponent, size))
+    delay = network.delays[index]
+    return _Block(
+        attention_gain=arrays.address(block.attention_norm.gain, np.float32),
+        attention_shift=arrays.address(block.attention_norm.shift, np.float32),
+        qkv=arrays.layer(block.qkv),
+        table=arrays.address(table, np.uint16),
+        row_exponent=arrays.address(row_exponent, np.uint16),
+        exponents=table.shape[1],
+        distances=size,
+        delay=None if delay is None else arrays.address(delay, np.int32),
+        readout_scale=float(block.readout.scale),
+        readout_shift=float(block.readout.shift),
+        proj=arrays.layer(block.proj),
+        mlp_gain=arrays.address(block.mlp_norm.gain, np.float32),
+        mlp_shift=arrays.address(block.mlp_norm.shift, np.float32),
+        fc1=arrays.layer(block.fc1),
+        rise=arrays.address(block.rise, np.float32),
+        fall=arrays.address(block.fall, np.float32),
+        fc2=arrays.layer(block.fc2),
+    )

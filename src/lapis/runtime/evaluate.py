@@ -1,0 +1,124 @@
+"""Accuracy of a session over many images, whole or in shards that other processes take, and their merging."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.errors import LapisError
+from lapis.runtime.session import Session
+
+TOP = 5
+
+
+class Collection(Protocol):
+    """Images by index: an array (n, height, width, 3), a list of arrays or files."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How many of the images of some shards were right; `shards` of `of` were counted over a set of `total`."""
+
+    images: int
+    correct: int
+    correct5: int
+    total: int
+    shards: tuple[int, ...] = (0,)
+    of: int = 1
+
+    @property
+    def top1(self) -> float:
+        """Percent of images whose likeliest class is theirs."""
+        return 100.0 * self.correct / self.images
+
+    @property
+    def top5(self) -> float:
+        """Percent of images whose class is among the five likeliest."""
+        return 100.0 * self.correct5 / self.images
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "top1": self.top1, "top5": self.top5}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Evaluation:
+        """The inverse of `to_dict`, for files: every field is checked."""
+        names = ("images", "correct", "correct5", "total", "of")
+        if not isinstance(fields, dict) or not {*names, "shards"} <= fields.keys():
+            raise LapisError(f"a result of an evaluation has the fields {', '.join(names)} and shards")
+        numbers = {name: fields[name] for name in names}
+        shards = fields["shards"]
+        if not isinstance(shards, list) or not all(_is_count(x) for x in [*numbers.values(), *shards]):
+            raise LapisError(f"a result of an evaluation holds counts; seen: {fields}")
+        return cls(**numbers, shards=tuple(shards))
+
+
+def evaluate(
+    session: Session,
+    images: Collection,
+    labels: Sequence[int] | npt.NDArray[Any],
+    batch: int = 64,
+    shard: tuple[int, int] = (0, 1),
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Count right answers over every `of`-th image from `shard` on; `progress(done, count)` after each batch."""
+    index, of = check_shard(shard)
+    if batch < 1:
+        raise LapisError(f"batch={batch} must be at least 1")
+    if len(images) != len(labels):
+        raise LapisError(f"{len(images)} images came with {len(labels)} labels")
+    mine = range(index, len(images), of)
+    if not mine:
+        raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
+    truth = np.asarray(labels)
+    correct = correct5 = 0
+    for start in range(0, len(mine), batch):
+        chosen = mine[start : start + batch]
+        logits = session.run([images[i] for i in chosen])
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
+        hits = order == truth[list(chosen)][:, None]
+        correct += int(hits[:, 0].sum())
+        correct5 += int(hits.any(axis=1).sum())
+        if progress is not None:
+            progress(min(start + batch, len(mine)), len(mine))
+    return Evaluation(len(mine), correct, correct5, len(images), (index,), of)
+
+
+def merge(results: Iterable[Evaluation]) -> Evaluation:
+    """One result from those of all shards; a shard that is missing, doubled or of another set is an error."""
+    parts = list(results)
+    if not parts:
+        raise LapisError("no results were given to merge")
+    total, of = parts[0].total, parts[0].of
+    if any((part.total, part.of) != (total, of) for part in parts):
+        seen = sorted({(part.total, part.of) for part in parts})
+        raise LapisError(f"these results are of different sets or splits (images, shards): {seen}")
+    shards = sorted(shard for part in parts for shard in part.shards)
+    if shards != list(range(of)):
+        missing = sorted(set(range(of)) - set(shards))
+        doubled = sorted({shard for shard in shards if shards.count(shard) > 1})
+        raise LapisError(f"{of} shards are needed, each once; missing: {missing}, given twice: {doubled}")
+    images, correct, correct5 = (sum(getattr(p, name) for p in parts) for name in ("images", "correct", "correct5"))
+    if images != total:
+        raise LapisError(f"the shards hold {images} images of a set of {total}; a result was cut short")
+    return Evaluation(images, correct, correct5, total, tuple(shards), of)
+
+
+def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    """Return (i, n) if 0 <= i < n, else raise."""
+    index, of = shard
+    if not (_is_count(index) and _is_count(of)) or not index < of:
+        raise LapisError(f"shard {index}/{of} does not exist; use i/n with 0 <= i < n, for instance 0/4")
+    return index, of
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

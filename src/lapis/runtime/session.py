@@ -1,0 +1,173 @@
+"""A packed model, ready to answer: `Session("model.safetensors").run(images)`. Never loads torch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from lapis import native as kernels
+from lapis import pack
+from lapis.config import nearest
+from lapis.convert.arithmetic import Float32, to_logits
+from lapis.convert.network import Network, Watched
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.runtime.engine import Engine, check_runnable, check_threads
+
+ImageLike = str | Path | Pixels
+Images = ImageLike | Sequence[ImageLike]
+
+SUFFIX = ".safetensors"
+NUMPY = "numpy"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One class of an answer; `score` is its share of the softmax of the logits."""
+
+    index: int
+    name: str
+    score: float
+    logit: float
+
+
+class Session:
+    """A deployed network on this machine: uint8 images of any size in, logits or class names out.
+
+    `model` is the path of a packed file, the name of a packaged model, or a Network. `threads` work on one batch
+    together. With native=False, or where the native library is missing, numpy gives the same answers, more slowly. A
+    session may be called from several threads (calls take turns) and any number of sessions may exist at once.
+    """
+
+    def __init__(self, model: str | Path | Network, threads: int = 1, native: bool = True) -> None:
+        network = model if isinstance(model, Network) else pack.load(find_model(model))
+        self.threads = check_threads(threads)
+        self.config = network.config
+        self.preprocess = network.preprocess
+        self.class_names = network.class_names
+        self._head_exponent = network.head_exponent
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._network: Network | None = None
+        if native and network.exact and kernels.available():
+            check_runnable(network)
+            self.executor = kernels.isa()
+            self._engine = Engine(network, self.threads)
+        else:
+            # Weights live once: in the engine's layout, or as they were read.
+            self.executor = NUMPY
+            self._network = network
+
+    def run(self, images: Images) -> Float32:
+        """Logits (B, classes)."""
+        pixels = self.read(images)
+        if self._engine is None:
+            return self._numpy().forward(pixels)
+        with self._lock:
+            scores = self._engine.run(pixels)
+        return to_logits(scores, self._head_exponent)
+
+    def watch(self, images: Images) -> Watched:
+        """Logits, and the codes at every measuring point."""
+        pixels = self.read(images)
+        if self._engine is None:
+            return self._numpy().watch(pixels)
+        with self._lock:
+            scores, trace = self._engine.watch(pixels)
+        return Watched(to_logits(scores, self._head_exponent), trace)
+
+    def predict(self, images: Images, k: int = 5) -> list[list[Prediction]]:
+        """The k likeliest classes of every image, best first; equal logits in the order of the classes."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise LapisError(f"k={k!r} is not a number of classes; use an integer of at least 1")
+        return [self._ranked(row, k) for row in self.run(images)]
+
+    def read(self, images: Images) -> Pixels:
+        """Arrays or files, one or many, as the (B, size, size, 3) bytes that the network takes."""
+        size = self.config.image_size
+        if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.ndim == 4:
+            if images.shape[1:] == (size, size, 3) and len(images) and self.preprocess.crop == 1.0:
+                return images
+            items: Sequence[ImageLike] = list(images)
+        elif isinstance(images, (str, Path)) or (isinstance(images, np.ndarray) and images.ndim != 4):
+            items = [images]
+        else:
+            items = list(images)
+        if not items:
+            raise LapisError("no image was given; give at least one array (height, width, 3) of bytes, or a file")
+        return np.stack([self.preprocess.resize(_pixels(item)) for item in items])
+
+    def name_of(self, index: int) -> str:
+        """The name of a class, or its number where the file has no names."""
+        return self.class_names[index] if self.class_names else str(index)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of weights as held, and of working memory (numpy takes its own as it goes)."""
+        if self._engine is not None:
+            weights, working = self._engine.memory()
+            return {"weights": weights, "working": working}
+        network = self._numpy()
+        arrays: list[npt.NDArray[Any]] = [network.patch_weight, network.position, network.head_weight]
+        arrays += [getattr(block, name).weight for block in network.blocks for name in ("qkv", "proj", "fc1", "fc2")]
+        return {"weights": sum(array.nbytes for array in arrays), "working": 0}
+
+    def profile(self, images: Images) -> dict[str, int]:
+        """CPU nanoseconds of the first thread in each stage of one run."""
+        if self._engine is None:
+            raise LapisError("stages are timed in the native engine only; this session runs in numpy")
+        pixels = self.read(images)
+        with self._lock:
+            return self._engine.profile(pixels)
+
+    def _numpy(self) -> Network:
+        assert self._network is not None
+        return self._network
+
+    def _ranked(self, logits: Float32, k: int) -> list[Prediction]:
+        order = np.argsort(-logits, kind="stable")[:k]
+        share = np.exp(logits.astype(np.float64) - float(logits.max()))
+        share /= share.sum()
+        return [Prediction(int(i), self.name_of(int(i)), float(share[i]), float(logits[i])) for i in order]
+
+
+def find_model(model: str | Path) -> Path:
+    """The file of a packed model: a path, or the name of one that travels with the package."""
+    path = Path(model)
+    if path.is_file():
+        return path
+    if path.suffix == "" and path.parent == Path():
+        packaged = packaged_models()
+        if path.name in packaged:
+            return packaged[path.name]
+        hint = nearest(path.name, packaged)
+        known = ", ".join(sorted(packaged)) or "none in this installation"
+        raise LapisError(f"no model {str(model)!r}; {hint}give a packed file, or a packaged model: {known}")
+    raise LapisError(f"no packed model at {model}; make one with `lapis pack CHECKPOINT -o {path.name}`")
+
+
+def packaged_models() -> dict[str, Path]:
+    """Models that travel with the package, by name."""
+    folder = Path(str(resources.files("lapis") / "assets"))
+    return {file.stem: file for file in folder.glob(f"*{SUFFIX}") if pack.is_packed(file)}
+
+
+def _pixels(image: Any) -> npt.NDArray[Any]:
+    if not isinstance(image, (str, Path)):
+        return np.asarray(image)
+    try:
+        with Image.open(image) as opened:
+            return np.asarray(opened.convert("RGB"))
+    except UnidentifiedImageError as error:
+        raise LapisError(
+            f"{image} is not an image that can be read; use PNG, JPEG, WebP or another common kind"
+        ) from error
+    except OSError as error:
+        raise LapisError(f"cannot read image {image}: {error.strerror or error}") from error
