@@ -100,7 +100,10 @@ def test_calls_from_many_python_threads_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
             together = pool.map(
-                lambda pair: (l1_distance(pair[0], pair[0], 2), l1_distance_backward(pair[1], pair[0], pair[0][:, ::-1], 2)),
+                lambda pair: (
+                    l1_distance(pair[0], pair[0], 2),
+                    l1_distance_backward(pair[1], pair[0], pair[0][:, ::-1], 2),
+                ),
                 zip(cases, grads, strict=True),
             )
             for (d, (gq, gk)), (d_alone, (gq_alone, gk_alone)) in zip(together, alone, strict=True):
