@@ -24,7 +24,7 @@ FIXED_POINT = 2.0**-30
 
 def slopes(q: npt.NDArray[np.uint8], k: npt.NDArray[np.uint8], reach: int) -> Float:
     difference = q[..., :, None, :].astype(np.int16) - k[..., None, :, :]
-    return np.sign(difference).astype(np.float64) * (np.abs(difference) <= reach)
+    return np.asarray(np.sign(difference).astype(np.float64) * (np.abs(difference) <= reach))
 
 
 def by_hand(g: npt.NDArray[np.float32], slope: Float) -> tuple[Float, Float]:

@@ -23,6 +23,7 @@ VERBS = {
     "predict": "Classify images with a packed network.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "explain": "A page that shows how a network saw one image.",
+    "bench": "How fast this machine is at it, beside torch.",
     "demo": "See Lapis at work on real images.",
 }
 
