@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+NATIVE := CMakeLists.txt $(wildcard csrc/*.[ch] csrc/*/*.h)
+CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format native emulate sanitize bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
@@ -18,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## set up, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-test: $(READY)  ## set up, then run every test
+test: $(READY) emulate  ## set up, then run every test
 	$(BIN)/python -m pytest
 
 check: $(READY)  ## formatter, linter, strict types
@@ -29,6 +31,28 @@ check: $(READY)  ## formatter, linter, strict types
 format: $(READY)  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+native: $(READY)  ## rebuild the kernels after a change in csrc/
+	$(CMAKE) -S . -B build/native -G Ninja
+	$(CMAKE) --build build/native
+	cp build/native/_kernels.so src/lapis/_kernels.so
+
+# A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
+emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
+	@if echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1; then \
+	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON >/dev/null && $(CMAKE) --build build/emulate; \
+	else echo "no SIMDe headers (libsimde-dev): AVX-512 kernels are tested only where the processor has them"; fi
+
+# The emulated build covers every instruction set; without SIMDe, what this processor runs.
+sanitize: $(READY)  ## run the kernels' tests under the address and undefined-behaviour sanitizers
+	$(CMAKE) -S . -B build/sanitize -G Ninja -DLAPIS_SANITIZE=ON \
+	  -DLAPIS_EMULATE_AVX512=$$(echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1 && echo ON || echo OFF)
+	$(CMAKE) --build build/sanitize
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
+	  LAPIS_KERNELS=build/sanitize/_kernels.so $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py
+
+bench: $(READY)  ## time the kernels beside torch, after checking their answers
+	$(BIN)/lapis bench kernels
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,9 @@
 /* Rows that share one pass over the values; a multiple of every tile. */
 enum { ATTENTION_ROWS = 12 };
 
+/* Keys summed in one go. Sums of sums: the error of a long row stays that of a short one. */
+enum { SUM_BLOCK = 32 };
+
 static int64_t padded_columns(int64_t keys) { return round_up(keys, 2 * LANES); }
 
 /* v [keys, channels] to [channels / LANES][keys][LANES], zero beyond the channels. */
@@ -25,20 +28,28 @@ static void pack_values(const float *v, int64_t stride, int64_t keys, int64_t ch
 /* y[rows][vecs * LANES] = scale[r] * sum_j a[r][j] v[j]. */
 INLINE void values_tile(const int rows, const int vecs, const float *a, int64_t a_stride, const float *v, int64_t keys,
                         const float *scale, float *y, int64_t y_stride, int64_t left) {
-    floats sum[TILE_ROWS][2];
+    floats total[TILE_ROWS][2];
     UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = zero_floats();
-    for (int64_t j = 0; j < keys; j++) {
-        floats value[2];
-        UNROLL for (int i = 0; i < vecs; i++) value[i] = load_floats(v + (i * keys + j) * LANES);
-        UNROLL for (int r = 0; r < rows; r++) {
-            floats weight = all_floats(a[r * a_stride + j]);
-            UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = multiply_add(weight, value[i], sum[r][i]);
+        UNROLL for (int i = 0; i < vecs; i++) total[r][i] = zero_floats();
+    for (int64_t start = 0; start < keys; start += SUM_BLOCK) {
+        int64_t stop = start + SUM_BLOCK < keys ? start + SUM_BLOCK : keys;
+        floats sum[TILE_ROWS][2];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = zero_floats();
+        for (int64_t j = start; j < stop; j++) {
+            floats value[2];
+            UNROLL for (int i = 0; i < vecs; i++) value[i] = load_floats(v + (i * keys + j) * LANES);
+            UNROLL for (int r = 0; r < rows; r++) {
+                floats weight = all_floats(a[r * a_stride + j]);
+                UNROLL for (int i = 0; i < vecs; i++) sum[r][i] = multiply_add(weight, value[i], sum[r][i]);
+            }
         }
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int i = 0; i < vecs; i++) total[r][i] = add_floats(total[r][i], sum[r][i]);
     }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int i = 0; i < vecs; i++)
-            store_some(y + r * y_stride + i * LANES, multiply_floats(sum[r][i], all_floats(scale[r])),
+            store_some(y + r * y_stride + i * LANES, multiply_floats(total[r][i], all_floats(scale[r])),
                        left - i * LANES, store_floats);
 }
 

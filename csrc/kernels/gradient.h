@@ -15,16 +15,15 @@ enum { QUADS_IN_INT16 = 63 };
 enum { QUADS_IN_INT32 = 2048 };
 
 typedef struct {
-    float scale;     /* 2^e */
-    double unscale;  /* 2^-e, or NaN where the gradient is not finite */
+    float scale, lift; /* 2^e = scale * lift: for tiny gradients it exceeds what one float holds */
+    double unscale;    /* 2^-e, or NaN where the gradient is not finite */
 } fixed_point;
 
 static fixed_point fixed_point_of(int32_t largest_bits) {
     int exponent = largest_bits >> 23;
-    if (exponent == 255) return (fixed_point){0, NAN};
-    int shift = 29 - (exponent - 127);
-    if (shift > 127) shift = 127;
-    return (fixed_point){ldexpf(1.0f, shift), ldexp(1.0, -shift)};
+    if (exponent == 255) return (fixed_point){0, 0, NAN};
+    int shift = 29 - (exponent - 127), first = shift > 127 ? 127 : shift;
+    return (fixed_point){ldexpf(1.0f, first), ldexpf(1.0f, shift - first), ldexp(1.0, -shift)};
 }
 
 static inline int32_t greatest_s32(__m256i v) {
@@ -37,6 +36,10 @@ static inline int32_t greatest_s32(__m256i v) {
 /* Bits of |g|, whose order is that of the numbers with infinities and NaNs above all. */
 static inline __m256i magnitude(__m256 g) {
     return _mm256_and_si256(_mm256_castps_si256(g), _mm256_set1_epi32(INT32_MAX));
+}
+
+static inline __m256i to_fixed(__m256 g, __m256 scale, __m256 lift) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_mul_ps(g, scale), lift));
 }
 
 /* The four digits of 8 integers, digit 0 first, in the bytes of each dword. */
@@ -56,10 +59,10 @@ static fixed_point split_row(const float *g, int64_t count, uint8_t *digits, dou
     __m256i most = _mm256_setzero_si256();
     for (int64_t j = 0; j < count; j += 8) most = _mm256_max_epi32(most, magnitude(load_row(g + j, count - j)));
     fixed_point f = fixed_point_of(greatest_s32(most));
-    __m256 scale = _mm256_set1_ps(f.scale);
+    __m256 scale = _mm256_set1_ps(f.scale), lift = _mm256_set1_ps(f.lift);
     __m256d sum = _mm256_setzero_pd();
     for (int64_t j = 0; j < count; j += 8) {
-        __m256i x = _mm256_cvtps_epi32(_mm256_mul_ps(load_row(g + j, count - j), scale));
+        __m256i x = to_fixed(load_row(g + j, count - j), scale, lift);
         sum = _mm256_add_pd(sum, _mm256_cvtepi32_pd(_mm256_castsi256_si128(x)));
         sum = _mm256_add_pd(sum, _mm256_cvtepi32_pd(_mm256_extracti128_si256(x, 1)));
         _mm256_storeu_si256((__m256i *)(digits + j * DIGITS), digit_planes(digits_of(x)));
@@ -77,20 +80,20 @@ static void split_columns(const float *g, int64_t stride, int64_t count, int64_t
         for (int64_t i = 0; i < count; i++)
             most = _mm256_max_epi32(most, magnitude(load_row(g + i * stride + j, left)));
         int32_t largest[8];
-        float scales[8];
+        float scales[8], lifts[8];
         _mm256_storeu_si256((__m256i *)largest, most);
         for (int i = 0; i < 8; i++) {
             fixed_point column = fixed_point_of(largest[i]);
-            scales[i] = column.scale;
+            scales[i] = column.scale, lifts[i] = column.lift;
             if (i < many) f[j + i] = column;
         }
-        __m256 scale = _mm256_loadu_ps(scales);
+        __m256 scale = _mm256_loadu_ps(scales), lift = _mm256_loadu_ps(lifts);
         __m256d low = _mm256_setzero_pd(), high = low;
         for (int64_t i = 0; i < count; i += 4) {
             __m256i x[4];
             for (int r = 0; r < 4; r++) {
                 __m256 row = i + r < count ? load_row(g + (i + r) * stride + j, left) : _mm256_setzero_ps();
-                x[r] = _mm256_cvtps_epi32(_mm256_mul_ps(row, scale));
+                x[r] = to_fixed(row, scale, lift);
                 low = _mm256_add_pd(low, _mm256_cvtepi32_pd(_mm256_castsi256_si128(x[r])));
                 high = _mm256_add_pd(high, _mm256_cvtepi32_pd(_mm256_extracti128_si256(x[r], 1)));
                 x[r] = digits_of(x[r]);

@@ -39,6 +39,7 @@ enum {
 #define shift_left_32(a, n) _mm256_slli_epi32(a, n)
 #define to_floats(a) _mm256_cvtepi32_ps(a)
 #define multiply_add(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define add_floats(a, b) _mm256_add_ps(a, b)
 #define multiply_floats(a, b) _mm256_mul_ps(a, b)
 
 /* Says that a value is in a register here: without it gcc spills an accumulator of a full tile, and the loop then waits

@@ -64,6 +64,7 @@ enum {
 #define shift_left_32(a, n) _mm512_slli_epi32(a, n)
 #define to_floats(a) _mm512_cvtepi32_ps(a)
 #define multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define add_floats(a, b) _mm512_add_ps(a, b)
 #define multiply_floats(a, b) _mm512_mul_ps(a, b)
 
 #if LAPIS_EMULATE

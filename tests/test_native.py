@@ -1,0 +1,145 @@
+"""Loading and steering the native library, and its behaviour under threads and forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lapis import native
+from lapis.errors import LapisError
+from lapis.ops.l1_distance.native import l1_distance, l1_distance_backward
+
+needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
+
+
+def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "LAPIS_ISA"} | variables
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+
+
+@needs_library
+def test_the_best_instruction_set_is_in_use_unless_told_otherwise() -> None:
+    made = run("from lapis import native; print(native.isa(), *native.isas())")
+    used, *possible = made.stdout.split()
+    assert used == possible[0]
+    assert possible == [name for name in native.ISAS if name in possible]
+    assert "scalar" in possible
+
+
+@needs_library
+def test_a_variable_forces_an_instruction_set() -> None:
+    assert run("from lapis import native; print(native.isa())", LAPIS_ISA="scalar").stdout.strip() == "scalar"
+
+
+def test_an_unknown_instruction_set_is_an_error_that_names_the_nearest() -> None:
+    if not native.available():
+        pytest.skip("no native kernels")
+    made = run("from lapis import native; native.isa()", LAPIS_ISA="scaler")
+    assert "did you mean 'scalar'?" in made.stderr
+
+
+def test_nothing_is_loaded_by_an_import() -> None:
+    made = run("from lapis import native; assert not native._state.decided", LAPIS_KERNELS="/nowhere.so")
+    assert made.returncode == 0, made.stderr
+
+
+def test_a_missing_library_named_by_a_variable_is_an_error() -> None:
+    made = run("from lapis import native; native.isa()", LAPIS_KERNELS="/nowhere.so")
+    assert "LAPIS_KERNELS=/nowhere.so is not a file" in made.stderr
+
+
+def test_without_the_library_the_package_works_and_says_so_once(tmp_path: Path) -> None:
+    broken = tmp_path / "_kernels.so"
+    broken.write_bytes(b"not a library")
+    script = (
+        "import torch\n"
+        "from lapis.ops.l1_distance.custom import l1_distance\n"
+        "x = torch.ones(3, 4)\n"
+        "for _ in range(3): print(float(l1_distance(x, 2 * x).sum()))\n"
+    )
+    made = run(script, LAPIS_KERNELS=str(broken))
+    assert made.stdout.split() == ["36.0"] * 3, made.stderr
+    assert made.stderr.count("lapis runs without its native kernels") == 1
+
+
+def test_turned_off_kernels_say_why() -> None:
+    with native.force(native.NONE):
+        assert native.isa() == "none"
+        assert native.isas() == ()
+        assert not native.available()
+        with pytest.raises(LapisError, match="turned off"):
+            native.library()
+
+
+@needs_library
+def test_force_restores_what_was() -> None:
+    before = native.isa()
+    with native.force("scalar"):
+        assert native.isa() == "scalar"
+        with native.force(native.NONE):
+            assert native.isa() == "none"
+        assert native.isa() == "scalar"
+    assert native.isa() == before
+    with pytest.raises(LapisError, match="does not run here"), native.force("neon"):
+        pass
+    assert native.isa() == before
+
+
+@needs_library
+def test_calls_from_many_python_threads_do_not_disturb_each_other() -> None:
+    rng = np.random.default_rng(0)
+    cases = [rng.integers(0, 16, (4, n, 64), dtype=np.uint8) for n in range(40, 56)]
+    grads = [rng.standard_normal((4, len(x[0]), len(x[0]))).astype(np.float32) for x in cases]
+    alone = [(l1_distance(x, x), l1_distance_backward(g, x, x[:, ::-1])) for x, g in zip(cases, grads, strict=True)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            together = pool.map(
+                lambda pair: (l1_distance(pair[0], pair[0], 2), l1_distance_backward(pair[1], pair[0], pair[0][:, ::-1], 2)),
+                zip(cases, grads, strict=True),
+            )
+            for (d, (gq, gk)), (d_alone, (gq_alone, gk_alone)) in zip(together, alone, strict=True):
+                assert np.array_equal(d, d_alone)
+                assert np.array_equal(gq, gq_alone)
+                assert np.array_equal(gk, gk_alone)
+
+
+FORK = """
+import os, numpy as np
+from lapis.ops.l1_distance.native import l1_distance
+x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
+before = l1_distance(x, x, threads=2)
+child = os.fork()
+same = np.array_equal(l1_distance(x, x, threads=2), before)
+if child == 0:
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0 and same
+"""
+
+
+@needs_library
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_threads_survive_a_fork() -> None:
+    made = run(FORK)
+    assert made.returncode == 0, made.stderr
+
+
+@needs_library
+def test_a_refused_call_says_what_to_do() -> None:
+    with pytest.raises(LapisError, match="span at most 0..255"):
+        native.check(3)
+    with pytest.raises(LapisError, match="status 99"):
+        native.check(99)
+
+
+@needs_library
+def test_sizes_out_of_range_are_refused_before_anything_runs() -> None:
+    record = native.pairs((1, 1, 3, 0), 3, (0, 0, 0), (0, 0, 0), native.CODES_U8, native.L1)
+    status = native.library().lapis_distance(record, None, None, None, native.OUT_I32, 1)
+    with pytest.raises(LapisError, match="size is out of range"):
+        native.check(status)
