@@ -211,18 +211,17 @@ class TestBatches:
     def _views(
         self, parts: list[npt.NDArray[np.int64]]
     ) -> Iterator[tuple[Pixels, npt.NDArray[np.int64], tuple[str, ...]]]:
-        whole = self.preprocess.crop == 1.0 and self.preprocess.interpolation == "bicubic"
-        if isinstance(self.images, ArrayImages) and whole and _square(self.images):
-            # Resized a batch at a time, to the same bytes.
+        if isinstance(self.images, ArrayImages):
             for part in parts:
-                yield self.images.pixels[part], self.images.labels[part], ()
+                pixels = np.stack([self.preprocess.resize(self.images.pixels[index]) for index in part])
+                yield pixels, self.images.labels[part], ()
             return
         for samples in _loader(_TestReader(self.images, self.preprocess), parts, self.workers):
             good = [sample for sample in samples if sample.pixels is not None]
             bad = tuple(sample.unreadable for sample in samples if sample.unreadable)
-            pixels = [sample.pixels for sample in good if sample.pixels is not None]
+            views = [sample.pixels for sample in good if sample.pixels is not None]
             empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
-            yield np.stack(pixels) if pixels else empty, np.asarray([sample.label for sample in good], np.int64), bad
+            yield np.stack(views) if views else empty, np.asarray([sample.label for sample in good], np.int64), bad
 
 
 @dataclass(frozen=True)
@@ -259,10 +258,6 @@ class _TestReader(Dataset[Sample]):
             return Sample(self.preprocess.resize(self.images.read(index)), label, None)
         except UnreadableImageError as error:
             return Sample(None, label, str(error))
-
-
-def _square(images: ArrayImages) -> bool:
-    return bool(images.pixels.shape[1] == images.pixels.shape[2])
 
 
 def _loader(reader: Dataset[Sample], parts: list[npt.NDArray[np.int64]], workers: int) -> Iterator[list[Sample]]:
