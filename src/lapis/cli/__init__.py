@@ -15,6 +15,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
+    "ablate": "Compare relations, deployment stages or activation modes under one schedule.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
     "convert": "Turn a trained network into its integer form.",
     "verify": "Compare the executors of a network, code by code.",
