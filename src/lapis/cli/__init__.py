@@ -15,7 +15,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
-    "ablate": "Compare relations, deployment stages or activation modes under one schedule.",
+    "ablate": "Run an ablation: one schedule, one set of seeds, one thing changed.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
     "convert": "Turn a trained network into its integer form.",
     "verify": "Compare the executors of a network, code by code.",
@@ -24,7 +24,7 @@ VERBS = {
     "predict": "Classify images with a packed network.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
     "explain": "A page that shows how a network saw one image.",
-    "bench": "How fast this machine is at it, beside torch.",
+    "bench": "Measure speed and memory beside the alternatives.",
     "demo": "See Lapis at work on real images.",
 }
 
