@@ -125,9 +125,7 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     write_page(page, explained)
     say("explain", str(page))
     seconds = time.perf_counter() - started
-    return Told(
-        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training
-    )
+    return Told(subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training)
 
 
 def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
@@ -138,7 +136,7 @@ def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
         from lapis.train.sets import SLICE_TRAINS
-        from lapis.train.start import find_weights
+        from lapis.train.weights import find_weights
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
     from lapis import pack
