@@ -28,8 +28,7 @@ class FixedPointTables:
     """table[h][r][D] = min(floor(exp(-D/tau_h) 2**(15+r) + 1/2), 32767), u16 (H, R, S).
 
     row_exponent[h][d] = the r with exp(-d/tau_h) 2**r in [1/2, 1), so that the nearest key of a row, at distance d,
-    has an affinity in [2**14, 2**15). u16 (H, S). Row r = 0 serves d = 0, whose affinity of one is cut to
-    32767 / 2**15.
+    has an affinity in [2**14, 2**15). u16 (H, S). At d = 0, r = 0 and the affinity of one is cut to 32767 / 2**15.
     """
 
     table: npt.NDArray[np.uint16]
