@@ -24,7 +24,7 @@ def test_a_picture_has_three_panels_and_marks_the_spike(spike: int) -> None:
     marked = [line for line in figure.axes[2].lines if line.get_marker() == "o"]
     assert len(marked) == (spike < 4)
     if marked:
-        assert list(marked[0].get_xdata()) == [4 + spike]
+        assert np.asarray(marked[0].get_xdata()).tolist() == [4 + spike]
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     assert buffer.getvalue().startswith(b"\x89PNG")
