@@ -1,4 +1,4 @@
-"""What Lapis promises, checked on one packed model and real images: one function a promise, each returning its facts."""
+"""What Lapis promises, checked on one packed model and real images: one function a promise."""
 
 from __future__ import annotations
 
@@ -150,9 +150,7 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
         from lapis.nn import LapisViT
     except ImportError:
         return None, "torch is not installed: pip install 'lapis-snn[train]'"
-    dense = config.replace(
-        quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
-    )
+    dense = config.replace(quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS)
     # Its speed does not depend on its weights.
     model = LapisViT(dense).eval()
     images = torch.zeros(1, 3, config.image_size, config.image_size)
