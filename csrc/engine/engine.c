@@ -97,16 +97,19 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     b.table = pack_bytes(p, from->table, m->heads * from->exponents * from->distances * 2);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
-    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, m->window, NULL};
-    layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, 0, NULL};
-    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, m->window, b.steps};
-    layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, 0, NULL};
+    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL};
+    layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL};
+    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps};
+    layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL};
     pack_linear(p, e->isa, &from->qkv, qkv, &b.qkv);
     pack_linear(p, e->isa, &from->proj, proj, &b.proj);
     pack_linear(p, e->isa, &from->fc1, fc1, &b.fc1);
     pack_linear(p, e->isa, &from->fc2, fc2, &b.fc2);
     if (!p->base) return;
-    for (int64_t o = 0; o < 3 * d; o++) b.qkv.least[o] = (float)(o < 2 * d ? m->low_qk : m->low_v);
+    for (int64_t o = 0; o < 3 * d; o++) {
+        b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
+        b.qkv.span[o] = (uint8_t)(m->window - b.qkv.least[o]);
+    }
     pack_ladder(from->rise, from->fall, m->window - m->low_hidden, b.steps);
     *to = b;
 }
@@ -470,7 +473,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     const engine_isa *isa = ENGINES[lapis_isa_current()];
     ladder steps;
     if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
-    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, out_high, &steps};
+    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps};
     int64_t in_stride = code_stride(inputs), out_stride = code_stride(outputs);
     int64_t stream_stride = round_up(outputs, STREAM_UNIT);
     plan p = {0};
@@ -484,7 +487,10 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         moving = plan_take(&p, rows * stream_stride * 4);
         if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
-    for (int64_t o = 0; o < outputs; o++) packed.least[o] = (float)out_low;
+    for (int64_t o = 0; o < outputs; o++) {
+        packed.least[o] = (int16_t)out_low;
+        packed.span[o] = (uint8_t)(out_high - out_low);
+    }
     for (int64_t r = 0; r < rows; r++) {
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);

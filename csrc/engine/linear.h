@@ -20,20 +20,21 @@ INLINE ints four_codes(const uint8_t *p) {
     return all32(dword);
 }
 
-INLINE __m128i narrow_codes(__m256i a, __m256i b) {
+/* 0..255 of sixteen integers, less `least` in 16 bits. */
+INLINE __m128i narrow_codes(__m256i a, __m256i b, __m256i least) {
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    words = _mm256_subs_epi16(words, least);
     return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+/* floor(pre), right up to 2^30; below -2^31 it is -2^31. Narrowing then clamps it, for nothing. */
+INLINE __m256i floored(__m256 pre) {
+    return _mm256_cvtps_epi32(_mm256_floor_ps(_mm256_min_ps(pre, _mm256_set1_ps(0x1p30F))));
 }
 
 INLINE __m256 affine(const linear *layer, int64_t column, __m256i total) {
     return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(total), _mm256_loadu_ps(layer->scale + column)),
                          _mm256_loadu_ps(layer->shift + column));
-}
-
-INLINE __m256i clamped(const linear *layer, int64_t column, __m256 pre) {
-    __m256 least = _mm256_loadu_ps(layer->least + column);
-    pre = _mm256_floor_ps(_mm256_min_ps(_mm256_max_ps(pre, least), _mm256_set1_ps(layer->most)));
-    return _mm256_cvtps_epi32(_mm256_sub_ps(pre, least));
 }
 
 /* The node of one level of the search: 2^level entries, eight to a register. */
@@ -81,9 +82,16 @@ INLINE void finish(const int kind, const linear_call *call, int64_t row, int64_t
         _mm256_storeu_si256((__m256i *)(stream + 8), moved(stream + 8, pre_b, call->limit));
         return;
     }
-    __m256i codes_a = kind == TO_CODES ? clamped(layer, column, pre_a) : climbed(layer->steps, pre_a);
-    __m256i codes_b = kind == TO_CODES ? clamped(layer, column + 8, pre_b) : climbed(layer->steps, pre_b);
-    _mm_storeu_si128((__m128i *)(call->out + row * call->out_stride + column), narrow_codes(codes_a, codes_b));
+    uint8_t *out = call->out + row * call->out_stride + column;
+    if (kind == TO_CODES) {
+        __m256i least = _mm256_loadu_si256((const __m256i *)(layer->least + column));
+        __m128i codes = narrow_codes(floored(pre_a), floored(pre_b), least);
+        codes = _mm_min_epu8(codes, _mm_loadu_si128((const __m128i *)(layer->span + column)));
+        _mm_storeu_si128((__m128i *)out, codes);
+    } else {
+        __m256i count_a = climbed(layer->steps, pre_a), count_b = climbed(layer->steps, pre_b);
+        _mm_storeu_si128((__m128i *)out, narrow_codes(count_a, count_b, _mm256_setzero_si256()));
+    }
 }
 
 INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {

@@ -71,10 +71,11 @@ void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer
     int64_t panel = isa->panel, groups = (shape.inputs + 3) / 4, panels = (shape.outputs + panel - 1) / panel;
     int64_t padded = panels * panel;
     *out = (linear){.outputs = shape.outputs, .inputs = shape.inputs, .groups = groups, .panels = panels,
-                    .most = (float)shape.high_out, .kind = shape.kind, .steps = shape.steps};
+                    .kind = shape.kind, .steps = shape.steps};
     out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
-    out->least = plan_take(p, padded * 4);
+    out->least = plan_take(p, padded * 2);
+    out->span = plan_take(p, padded);
     out->period = plan_take(p, panels * 4);
     out->scale = pack_words(p, layer->scale, shape.outputs, padded);
     out->shift = pack_words(p, layer->shift, shape.outputs, padded);

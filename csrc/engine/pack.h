@@ -21,11 +21,10 @@ typedef struct {
     int64_t outputs, inputs;
     int32_t low, high; /* codes that come in */
     linear_kind kind;
-    int32_t high_out;
     const ladder *steps;
 } layer_shape;
 
-/* The least code of the outputs is the caller's to write into `least`. */
+/* The codes' range of TO_CODES is the caller's to write into `least` and `span`. */
 void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer_shape shape, linear *out);
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out);

@@ -25,7 +25,8 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
     /* Every zero beyond the width added m^2. */
     int64_t square = sum_of_four(squares) - (call->padded - call->width) * mean * mean;
     const __m256 rstd = _mm256_set1_ps(norm_rstd(sum, mean, square, call->width, call->eps));
-    const __m256 low = _mm256_set1_ps(call->low), high = _mm256_set1_ps(call->high);
+    const __m256i low = _mm256_set1_epi16((int16_t)call->low);
+    const __m128i span = _mm_set1_epi8((char)(call->high - call->low));
     for (int64_t c = 0; c < call->padded; c += 16) {
         __m256i half[2];
         UNROLL for (int i = 0; i < 2; i++) {
@@ -33,16 +34,17 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
             __m256 pre = _mm256_mul_ps(_mm256_cvtepi32_ps(d), rstd);
             pre = _mm256_mul_ps(pre, _mm256_loadu_ps(call->gain + c + 8 * i));
             pre = _mm256_add_ps(pre, _mm256_loadu_ps(call->shift + c + 8 * i));
-            pre = _mm256_floor_ps(_mm256_min_ps(_mm256_max_ps(pre, low), high));
-            half[i] = _mm256_cvtps_epi32(_mm256_sub_ps(pre, low));
+            half[i] = floored(pre);
         }
-        _mm_storeu_si128((__m128i *)(codes + c), narrow_codes(half[0], half[1]));
+        _mm_storeu_si128((__m128i *)(codes + c), _mm_min_epu8(narrow_codes(half[0], half[1], low), span));
     }
 }
 
 static void readout_row(const readout_call *call, const int32_t *acc, int64_t channels, int32_t offset, float factor,
                         uint8_t *codes) {
-    const __m256 low = _mm256_set1_ps(call->low), high = _mm256_set1_ps(call->high), power = _mm256_set1_ps(factor);
+    const __m256i low = _mm256_set1_epi16((int16_t)call->low);
+    const __m128i span = _mm_set1_epi8((char)(call->high - call->low));
+    const __m256 power = _mm256_set1_ps(factor);
     const __m256 scale = _mm256_set1_ps(call->scale), shift = _mm256_set1_ps(call->shift);
     const __m256i offsets = _mm256_set1_epi32(offset);
     for (int64_t c = 0; c < channels; c += 16) {
@@ -51,10 +53,9 @@ static void readout_row(const readout_call *call, const int32_t *acc, int64_t ch
             __m256i sum = _mm256_add_epi32(_mm256_loadu_si256((const __m256i *)(acc + c + 8 * i)), offsets);
             __m256 pre = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), power), scale);
             pre = _mm256_add_ps(pre, shift);
-            pre = _mm256_floor_ps(_mm256_min_ps(_mm256_max_ps(pre, low), high));
-            half[i] = _mm256_cvtps_epi32(_mm256_sub_ps(pre, low));
+            half[i] = floored(pre);
         }
-        __m128i narrow = narrow_codes(half[0], half[1]);
+        __m128i narrow = _mm_min_epu8(narrow_codes(half[0], half[1], low), span);
         if (channels - c >= 16) {
             _mm_storeu_si128((__m128i *)(codes + c), narrow);
         } else {

@@ -24,10 +24,10 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
                 int32_t sum = *h + (int32_t)floorf(pre);
                 *h = sum < -call->limit ? -call->limit : sum > call->limit - 1 ? call->limit - 1 : sum;
             } else {
-                float least = layer->least[o];
+                float least = layer->least[o], most = least + layer->span[o];
                 call->out[row * call->out_stride + o] =
                     layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
-                                             : (uint8_t)(floorf(clamp(pre, least, layer->most)) - least);
+                                             : (uint8_t)(floorf(clamp(pre, least, most)) - least);
             }
         }
 }

@@ -28,8 +28,8 @@ typedef struct {
     int8_t *weight;
     int32_t *start;       /* [padded outputs] low times the sum of the output's weights */
     float *scale, *shift; /* [padded outputs] */
-    float *least;         /* [padded outputs] the least code, for TO_CODES */
-    float most;
+    int16_t *least;       /* [padded outputs] the least code, for TO_CODES */
+    uint8_t *span;        /* [padded outputs] the greatest code less the least */
     int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */

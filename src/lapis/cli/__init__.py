@@ -15,14 +15,16 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
+    "ablate": "Run an ablation: one schedule, one set of seeds, one thing changed.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
-    "convert": "Run a trained network as spikes and count them.",
-    "verify": "Prove that the trained, the integer and the spiking network agree.",
-    "pack": "Write a trained network as one small file.",
+    "convert": "Turn a trained network into its integer form.",
+    "verify": "Compare the executors of a network, code by code.",
+    "pack": "Write a network into one small file.",
     "unpack": "Show what a packed file holds.",
-    "predict": "The likeliest classes of images, by a packed model.",
+    "predict": "Classify images with a packed network.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
-    "explain": "One HTML page that shows how a network saw an image.",
+    "explain": "A page that shows how a network saw one image.",
+    "bench": "Measure speed and memory beside the alternatives.",
     "demo": "See Lapis at work on real images.",
 }
 

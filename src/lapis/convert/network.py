@@ -194,10 +194,15 @@ class Network(_Frozen):
     @cached_property
     def leaks(self) -> tuple[tuple[npt.NDArray[np.uint32], Int32], ...]:
         """Every membrane value (H, S) and exponent (H, S) that a block's leak can reach."""
-        return tuple(
-            leak.leak_table(block.leak.mantissa, block.leak.exponent, self.distances(index))
-            for index, block in enumerate(self.blocks)
+        sizes = [self.distances(index) for index in range(self.config.depth)]
+        mantissa = np.concatenate([block.leak.mantissa for block in self.blocks])
+        exponent = np.concatenate([block.leak.exponent for block in self.blocks])
+        # One walk for all blocks, as long as the longest needs.
+        us, es = (
+            table.reshape(self.config.depth, self.config.heads, -1)
+            for table in leak.leak_table(mantissa, exponent, max(sizes))
         )
+        return tuple((us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes))
 
     def distances(self, block: int) -> int:
         """How many distances there are in a block, 0 included: its longest delay and C T, twice with signed codes."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from lapis.convert.from_model import from_model
 from lapis.convert.network import DEFAULT_FRACTION_BITS, Network
 from lapis.convert.verify import Executor
+from lapis.data.slice import SIDE as CIFAR_SIDE
 from lapis.data.transforms import NORMALISE, TEST_CROP
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, load_network
@@ -38,9 +39,10 @@ def preprocess_of(about: dict[str, Any], size: int) -> Preprocess:
     rule = NORMALISE.get(str(about.get("normalise", "imagenet")))
     if rule is None:
         raise LapisError(f"normalise={about['normalise']!r} is unknown; use {', '.join(NORMALISE)}")
-    # Small images are used whole; photographs are cut to their centre.
-    crop = 1.0 if str(about.get("dataset", "")).startswith("cifar") else TEST_CROP
-    return Preprocess(size, rule.mean, rule.std, crop=crop)
+    if str(about.get("dataset", "")).startswith("cifar"):
+        # Small images are used whole, and torch enlarges them; see data/transforms.
+        return Preprocess(size, rule.mean, rule.std, "bicubic_sharp" if size >= CIFAR_SIDE else "bicubic")
+    return Preprocess(size, rule.mean, rule.std, crop=TEST_CROP)
 
 
 def trained_executor(model: LapisViT, preprocess: Preprocess) -> Executor:

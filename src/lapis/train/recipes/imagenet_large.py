@@ -18,7 +18,7 @@ RECIPE = Recipe(
     name="imagenet_large",
     model=preset("lapis_large"),
     start="beit_large_patch16_224",
-    data=Data(dataset="imagenet", normalise="half", workers=8),
+    data=Data(dataset="imagenet", normalise="half", crop=0.875, workers=8),
     augment=Augment(operations=2, magnitude=9.0, mixup=0.8, cutmix=1.0, smoothing=0.1, erase=0.25),
     optim=Optim(lr=8.5e-5, batch=162, epochs=60, warmup_epochs=2),
 )

@@ -1,0 +1,206 @@
+"""The native engine equals the integer model at every measuring point, on every instruction set."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lapis import native
+from lapis.config import ActivationModes
+from lapis.convert import arithmetic
+from lapis.convert.fold import Grid, gelu_ladder
+from lapis.convert.network import Layer, Network
+from lapis.errors import LapisError
+from lapis.runtime import engine as engine_module
+from lapis.runtime.engine import STAGES, Engine
+from tests.runtime.conftest import images_for, network_of
+
+# Odd widths, one head, many heads, channels beside every vector width; each mode; 8-bit weights; delays; long windows.
+NETWORKS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "odd": {"width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
+    "one_head_one_token": {"width": 17, "heads": 1, "image_size": 4, "classes": 1},
+    "wide": {"width": 132, "heads": 2, "depth": 1, "mlp_ratio": 5},
+    "signed": {"modes": ActivationModes.all("signed")},
+    "signed_values_only": {"modes": ActivationModes(v="signed", mlp_hidden="signed")},
+    "eight_bits": {"weight_bits": 8, "width": 96},
+    "eight_bits_longest_window": {"weight_bits": 8, "window": 63, "modes": ActivationModes.all("signed"), "depth": 1},
+    "two_bits": {"weight_bits": 2},
+    "window_one": {"window": 1},
+    "window_twenty": {"window": 20},
+    "window_thirty_signed": {"window": 30, "modes": ActivationModes(mlp_hidden="signed")},
+    "beit": {"style": "beit"},
+    "beit_signed": {"style": "beit", "window": 20, "modes": ActivationModes.all("signed")},
+    "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
+}
+
+
+def assert_equal_everywhere(network: Network, engine: Engine, images: npt.NDArray[np.uint8]) -> None:
+    want = network.watch(images)
+    scores, trace = engine.watch(images)
+    assert set(trace) == set(want.trace)
+    for key in want.trace:
+        assert (trace[key] == want.trace[key]).all(), key
+    assert (network.to_logits(scores) == want.logits).all()
+    assert (engine.run(images) == scores).all()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_measuring_point_equals_the_integer_model(isa: str, name: str) -> None:
+    network = network_of(seed=len(name), **NETWORKS[name])
+    assert_equal_everywhere(network, Engine(network), images_for(network, 2))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("batch", [1, 2, 11, 23])
+def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) -> None:
+    network = network_of(depth=1, width=24, heads=3)
+    assert_equal_everywhere(network, Engine(network, threads), images_for(network, batch))
+
+
+def test_extreme_images_equal_the_integer_model(isa: str) -> None:
+    network = network_of()
+    black = images_for(network, 1) * 0
+    assert_equal_everywhere(network, Engine(network), np.concatenate([black, black + 255]))
+
+
+def test_a_stream_at_its_limits_stays_there_as_in_the_integer_model(isa: str) -> None:
+    network = network_of(depth=1)
+    limit = arithmetic.STREAM_LIMIT
+    position = np.where(np.arange(network.position.size) % 2, limit, -limit).reshape(network.position.shape)
+    pinned = _replace(network, position=position.astype(np.int32), patch_shift=np.zeros(48, dtype=np.uint8))
+    assert_equal_everywhere(pinned, Engine(pinned), images_for(pinned, 2))
+
+
+def test_a_calibrated_model_runs_as_its_integer_model(small_model: Any) -> None:
+    from lapis.convert.from_model import from_model
+
+    if not native.available():
+        pytest.skip(f"no native kernels: {native.describe()}")
+    for modes in (ActivationModes(), ActivationModes.all("offset"), ActivationModes.all("signed")):
+        config = network_of(modes=modes).config
+        model, images = small_model(config)
+        network = from_model(model)
+        assert_equal_everywhere(network, Engine(network, 2), images)
+
+
+def test_engines_side_by_side_and_in_threads_do_not_disturb_each_other() -> None:
+    if not native.available():
+        pytest.skip(f"no native kernels: {native.describe()}")
+    networks = [network_of(seed=seed, width=24 + 6 * seed) for seed in range(4)]
+    images = [images_for(network, 3, seed) for seed, network in enumerate(networks)]
+    want = [network.forward(pixels) for network, pixels in zip(networks, images, strict=True)]
+    engines = [Engine(network, 1 + index % 2) for index, network in enumerate(networks)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            found = pool.map(lambda pair: pair[0].run(pair[1]), zip(engines, images, strict=True))
+            for network, scores, logits in zip(networks, found, want, strict=True):
+                assert (network.to_logits(scores) == logits).all()
+
+
+def test_a_closed_engine_refuses_to_run() -> None:
+    if not native.available():
+        pytest.skip(f"no native kernels: {native.describe()}")
+    network = network_of()
+    engine = Engine(network)
+    engine.close()
+    with pytest.raises(LapisError, match="closed"):
+        engine.run(images_for(network, 1))
+
+
+def test_the_profile_names_every_stage_and_memory_is_told() -> None:
+    if not native.available():
+        pytest.skip(f"no native kernels: {native.describe()}")
+    network = network_of()
+    engine = Engine(network)
+    spent = engine.profile(images_for(network, 4))
+    assert tuple(spent) == STAGES
+    assert all(value > 0 for value in spent.values())
+    weights, working = engine.memory()
+    assert weights > sum(layer.weight.size for block in network.blocks for layer in (block.qkv, block.fc1, block.fc2))
+    assert working > 0
+
+
+def test_float_weights_are_refused_with_the_way_out() -> None:
+    network = network_of(weight_bits=32)
+    with pytest.raises(LapisError, match="native=False"):
+        Engine(network)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257, 1.5, True])
+def test_bad_thread_counts_are_refused(threads: Any) -> None:
+    with pytest.raises(LapisError, match="threads"):
+        Engine(network_of(), threads)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (6, 4, 16), (7, 3, 17), (5, 65, 31), (13, 384, 33), (25, 130, 96), (12, 1537, 40)]
+)
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize(("low", "high", "largest"), [(0, 15, 31), (-15, 15, 31), (0, 63, 127), (-63, 63, 127)])
+def test_a_linear_layer_equals_its_formula(
+    isa: str, shape: tuple[int, int, int], kind: int, low: int, high: int, largest: int
+) -> None:
+    rows, inputs, outputs = shape
+    generator = np.random.default_rng(rows + inputs)
+    weight = generator.integers(-largest, largest + 1, (outputs, inputs), dtype=np.int8)
+    # The first outputs reach the bound of 16-bit partial sums from above and from below.
+    weight[0] = largest
+    weight[-1] = -largest
+    codes = generator.integers(low, high + 1, (rows, inputs), dtype=np.int8)
+    codes[0] = high
+    spread = largest * max(high, -low) * inputs**0.5 / 3
+    layer = Layer(
+        weight,
+        generator.uniform(0.2, 2.0, outputs).astype(np.float32) * np.float32(high / spread),
+        generator.standard_normal(outputs).astype(np.float32),
+    )
+    assert (linear(layer, codes, low, high, kind) == expected(layer, codes, low, high, kind)).all()
+
+
+def expected(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int) -> npt.NDArray[Any]:
+    total = codes.astype(np.int64) @ layer.weight.astype(np.int64).T
+    pre = arithmetic.affine(total, layer.scale, layer.shift)
+    if kind == 0:
+        return arithmetic.floor_codes(pre, low, high).astype(np.int64) - low
+    if kind == 1:
+        return arithmetic.ladder_codes(pre, *ladder(low, high), low).astype(np.int64) - low
+    return arithmetic.add_to_stream(start(len(codes), len(layer.scale)), pre)
+
+
+def ladder(low: int, high: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    # Steps so small that several levels lie below zero, where GELU falls and rises again.
+    return gelu_ladder(Grid(3.0 / high if low == 0 else 0.02, -0.12, low, high))
+
+
+def start(rows: int, outputs: int) -> npt.NDArray[np.int32]:
+    limit = arithmetic.STREAM_LIMIT
+    return np.linspace(-limit, limit - 1, rows * outputs).astype(np.int32).reshape(rows, outputs)
+
+
+def linear(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int) -> npt.NDArray[Any]:
+    """The layer by itself, through the library's own entry."""
+    rows, outputs = len(codes), len(layer.scale)
+    rise, fall = ladder(low, high)
+    shifted = np.ascontiguousarray(codes.astype(np.int16) - low, dtype=np.uint8)
+    out, stream = np.zeros((rows, outputs), dtype=np.uint8), start(rows, outputs)
+    arrays = engine_module._Arrays()
+    native.check(
+        engine_module._library().lapis_engine_linear(
+            ctypes.byref(arrays.layer(layer)), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high, kind, low,
+            high, rise.ctypes.data, fall.ctypes.data, arithmetic.STREAM_LIMIT.bit_length() - 1, out.ctypes.data,
+            stream.ctypes.data, 1, None,
+        )
+    )  # fmt: skip
+    return stream if kind == 2 else out
+
+
+def _replace(network: Network, **changes: Any) -> Network:
+    import dataclasses
+
+    return dataclasses.replace(network, **changes)

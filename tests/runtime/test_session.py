@@ -1,0 +1,157 @@
+"""A session answers as the integer model does, natively and in numpy, and never needs torch."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import lapis
+from lapis import native, pack
+from lapis.convert.network import Network
+from lapis.errors import LapisError
+from lapis.runtime import Session
+from lapis.runtime.session import NUMPY, find_model
+from tests.runtime.conftest import images_for, network_of
+
+PREDICTIONS = 500
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return network_of(depth=1)
+
+
+@pytest.fixture(scope="module")
+def packed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "model.safetensors"
+    pack.save(path, network)
+    return path
+
+
+@pytest.fixture(params=[True, False], ids=["native", "numpy"])
+def session(request: pytest.FixtureRequest, packed: Path) -> Session:
+    if request.param and not native.available():
+        pytest.skip(f"no native kernels: {native.describe()}")
+    return Session(packed, native=request.param)
+
+
+def test_native_and_numpy_give_the_integer_models_logits(session: Session, network: Network) -> None:
+    images = images_for(network, 5)
+    assert (session.run(images) == network.forward(images)).all()
+
+
+def test_watching_gives_the_same_logits_and_every_code(session: Session, network: Network) -> None:
+    images = images_for(network, 3)
+    logits, trace = session.watch(images)
+    assert (logits == session.run(images)).all()
+    want = network.watch(images).trace
+    assert all((trace[key] == want[key]).all() for key in want)
+
+
+def test_files_arrays_lists_and_batches_are_all_taken(session: Session, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (31, 45, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    want = session.run(pixels)
+    assert want.shape == (1, 7)
+    for images in (
+        tmp_path / "image.png",
+        str(tmp_path / "image.png"),
+        [pixels],
+        pixels[None],
+        [tmp_path / "image.png"],
+    ):
+        assert (session.run(images) == want).all()
+    assert (session.run([pixels, tmp_path / "image.png"]) == np.concatenate([want, want])).all()
+
+
+def test_predictions_are_ranked_named_and_sum_to_one(session: Session, network: Network) -> None:
+    images = images_for(network, 2)
+    answers = session.predict(images, k=7)
+    for row, answer in zip(session.run(images), answers, strict=True):
+        assert [one.index for one in answer] == np.argsort(-row, kind="stable").tolist()
+        assert abs(sum(one.score for one in answer) - 1) < 1e-9
+        assert [one.name for one in answer] == [str(one.index) for one in answer]
+    assert [len(answer) for answer in session.predict(images, k=2)] == [2, 2]
+
+
+@pytest.mark.parametrize("images", [[], np.zeros((4, 4), np.uint8), np.zeros((2, 4, 4, 3), np.float32), ["none.png"]])
+def test_what_is_no_image_is_refused(session: Session, images: Any) -> None:
+    with pytest.raises(LapisError):
+        session.run(images)
+
+
+def test_a_file_that_is_no_image_is_refused(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("not an image")
+    with pytest.raises(LapisError, match=r"text\.png"):
+        session.run(tmp_path / "text.png")
+
+
+def test_one_session_may_be_called_from_many_threads(session: Session, network: Network) -> None:
+    images = [images_for(network, 2, seed) for seed in range(6)]
+    want = [session.run(pixels) for pixels in images]
+    with ThreadPoolExecutor(4) as pool:
+        for found, logits in zip(pool.map(session.run, images * 5), want * 5, strict=True):
+            assert (found == logits).all()
+
+
+def test_many_predictions_take_no_more_memory(session: Session, network: Network) -> None:
+    images = images_for(network, 2)
+    for _ in range(20):
+        session.run(images)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(PREDICTIONS):
+        session.run(images)
+    # A leak of one small image in each prediction would be 2.4 MB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1024
+
+
+def test_without_the_library_the_session_is_numpy(packed: Path, network: Network) -> None:
+    with native.force(native.NONE):
+        session = Session(packed)
+    assert session.executor == NUMPY
+    images = images_for(network, 2)
+    assert (session.run(images) == network.forward(images)).all()
+
+
+def test_a_network_with_float_weights_runs_in_numpy() -> None:
+    network = network_of(weight_bits=32)
+    session = Session(network)
+    assert session.executor == NUMPY
+    assert (session.run(images_for(network, 1)) == network.forward(images_for(network, 1))).all()
+
+
+def test_a_missing_model_says_what_exists(tmp_path: Path) -> None:
+    with pytest.raises(LapisError, match="lapis pack"):
+        find_model(tmp_path / "none.safetensors")
+    with pytest.raises(LapisError, match="packaged model"):
+        find_model("no_such_name")
+
+
+def test_the_package_offers_session_without_loading_it() -> None:
+    assert lapis.Session is Session
+    code = "import sys, lapis; sys.exit('lapis.runtime' in sys.modules or 'PIL' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = lapis.no_such  # type: ignore[attr-defined]
+
+
+def test_a_prediction_works_with_torch_blocked(packed: Path, network: Network) -> None:
+    code = f"""
+import sys, json
+sys.modules["torch"] = None
+import numpy as np, lapis
+images = np.random.default_rng(0).integers(0, 256, (2, 20, 20, 3), dtype=np.uint8)
+print(json.dumps([lapis.Session({str(packed)!r}, native=n).run(images).tolist() for n in (True, False)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    want = network.forward(images_for(network, 2)).tolist()
+    assert json.loads(done.stdout) == [want, want]
