@@ -137,7 +137,7 @@ def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
         from lapis.train.sets import SLICE_TRAINS
-        from lapis.train.start import find_weights
+        from lapis.train.weights import find_weights
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
     from lapis import pack
