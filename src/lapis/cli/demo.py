@@ -55,13 +55,14 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
             click.echo(f"{step:<9} {line}")
 
     started = time.perf_counter()
+    _make(out)
     packaged = None if train else _packaged(model)
     if packaged is not None:
         told = tell(packaged, 0, "", out, started, say)
     else:
         if not train:
             say("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
-        path, first, training = train_smoke(out, say)
+        path, first, training = train_smoke(out, say, silent)
         told = tell(path, first, training, out, started, say)
     report = out / "index.html"
     write_report(report, told)
@@ -128,7 +129,7 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     return Told(subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training)
 
 
-def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
+def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
     """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
     try:
         from lapis.convert.trained import convert_checkpoint
@@ -142,10 +143,10 @@ def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
     from lapis import pack
 
     folder = _fresh(out / "run")
-    recipe = recipes.load("smoke").with_overrides(list(DEPLOYABLE))
+    recipe = recipes.load("smoke").with_overrides([*DEPLOYABLE, *settings])
     processes = join("cpu")
     try:
-        summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=True)
+        summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=quiet)
     finally:
         leave(processes)
     if summary["interrupted"]:
@@ -168,6 +169,13 @@ def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
 def _packaged(model: str | None) -> Path | None:
     """The model asked for; without one, the packaged model where this build has it."""
     return assets.find(MODEL) if model is None else assets.resolve(model)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
 
 
 def _fresh(folder: Path) -> Path:

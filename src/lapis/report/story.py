@@ -1,4 +1,4 @@
-"""What Lapis promises, checked on one packed model and real images: one function a promise, each returning its facts."""
+"""What Lapis promises, checked on one packed model and real images: one function a promise."""
 
 from __future__ import annotations
 
