@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lapis.config import nearest
 from lapis.errors import LapisError
@@ -69,7 +70,7 @@ _PROBLEMS = {
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _pairs = ctypes.POINTER(Pairs)
 _lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, *([_pointer] * 3), _i32]
-_SIGNATURES: dict[str, list[type]] = {
+_SIGNATURES: dict[str, list[Any]] = {
     "lapis_distance": [_pairs, _pointer, _pointer, _pointer, _i32, _i32],
     "lapis_distance_backward": [_pairs, *([_pointer] * 5), _i32],
     "lapis_attention": [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import lapis
+from lapis import native
 from lapis.cli import VERBS, main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 
@@ -42,7 +43,9 @@ def test_an_unknown_command_is_bad_input(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json"]) == EXIT_OK
-    assert json.loads(capsys.readouterr().out)["lapis"] == lapis.__version__
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["lapis"] == lapis.__version__
+    assert facts["kernels"] == native.describe()
 
 
 def test_the_demo_shows_the_operator_on_real_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def configs(draw: st.DrawFn) -> LapisConfig:
 
 
 @given(config=configs(), seed=st.integers(0, 1 << 16))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_spikes_answer_as_integers_do(config: LapisConfig, seed: int, small_model: SmallModel) -> None:
     model, images = small_model(config, seed)
     network = from_model(model)

@@ -65,9 +65,7 @@ def rms(error: npt.NDArray[Any]) -> float:
 
 
 def run(x: dict[str, Any], window: int, row_scale: RowScale, threads: int = 1) -> npt.NDArray[np.float32]:
-    return native.attention(
-        x["q_codes"], x["k_codes"], x["v_codes"], x["tau"], window, row_scale, x["delay"], threads
-    )
+    return native.attention(x["q_codes"], x["k_codes"], x["v_codes"], x["tau"], window, row_scale, x["delay"], threads)
 
 
 @pytest.mark.parametrize("row_scale", get_args(RowScale))
@@ -96,7 +94,9 @@ def test_integer_attention_equals_the_reference(isa: str, shape: tuple[int, int,
     x = case(shape)
     tables = fixed_point_tables(x["tau"], shape[2] * shape[3] + 12)
     arrays = (x["q_codes"], x["k_codes"], x["v_codes"], tables, x["delay"])
-    for made, true in zip(integer_native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True):
+    for made, true in zip(
+        integer_native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True
+    ):
         assert made.dtype == true.dtype
         assert np.array_equal(made, true)
 

@@ -24,7 +24,7 @@ FIXED_POINT = 2.0**-30
 
 def slopes(q: npt.NDArray[np.uint8], k: npt.NDArray[np.uint8], reach: int) -> Float:
     difference = q[..., :, None, :].astype(np.int16) - k[..., None, :, :]
-    return np.sign(difference).astype(np.float64) * (np.abs(difference) <= reach)
+    return np.asarray(np.sign(difference).astype(np.float64) * (np.abs(difference) <= reach))
 
 
 def by_hand(g: npt.NDArray[np.float32], slope: Float) -> tuple[Float, Float]:
@@ -38,7 +38,9 @@ def within_bound(made: npt.NDArray[np.float32], true: Float, largest: Float, cou
 
 
 @cache
-def case(shape: tuple[int, int, int, int]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+def case(
+    shape: tuple[int, int, int, int],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
     n, m, c, window = shape
     g = np.random.default_rng(n).standard_normal((1, n, m)).astype(np.float32)
     return codes(n, (1, n, c), window), codes(m + 1, (1, m, c), window), g

@@ -27,7 +27,13 @@ def numbers(size: int, seed: int = 0) -> Float:
 
 
 def torch_twin(
-    kind: str, x: Float, step: Float, offset: float | None, low: int, high: int, dtype: torch.dtype = torch.float32
+    kind: str,
+    x: Float,
+    step: npt.ArrayLike,
+    offset: float | None,
+    low: int,
+    high: int,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     leaves = [torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for v in (x, step)]
     if offset is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -207,7 +208,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path, path: str) -> None:
     assert not is_packed(tmp_path / path)
 
 
-ROUNDS = 4000
+ROUNDS = 3000
+# Far below what one absurd shape would ask for, far above what this process needs.
+GROWTH_KILOBYTES = 64 << 10
 
 
 def test_thousands_of_mutations_are_refused_or_still_run(sound: bytes, tmp_path: Path) -> None:
@@ -215,21 +218,18 @@ def test_thousands_of_mutations_are_refused_or_still_run(sound: bytes, tmp_path:
     image = generator.integers(0, 256, (1, 8, 8, 3), dtype=np.uint8)
     path, header = tmp_path / "f", int.from_bytes(sound[:8], "little") + 8
     refused = ran = 0
-    tracemalloc.start()
-    try:
-        for _ in range(ROUNDS):
-            path.write_bytes(_mutated(sound, header, generator))
-            try:
-                network = load(path)
-            except LapisError:
-                refused += 1
-                continue
-            # Damage that is still a valid network must compute without a warning, which here would be an error.
-            assert np.isfinite(network.forward(image)).all()
-            ran += 1
-        assert tracemalloc.get_traced_memory()[1] < 2 * ALLOWED_BYTES
-    finally:
-        tracemalloc.stop()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(ROUNDS):
+        path.write_bytes(_mutated(sound, header, generator))
+        try:
+            network = load(path)
+        except LapisError:
+            refused += 1
+            continue
+        # Damage that is still a valid network must compute without a warning, which here would be an error.
+        assert np.isfinite(network.forward(image)).all()
+        ran += 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < GROWTH_KILOBYTES
     assert refused > ROUNDS / 4
     assert ran > ROUNDS / 20
 

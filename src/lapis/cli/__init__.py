@@ -15,9 +15,16 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
+    "ablate": "Run an ablation: one schedule, one set of seeds, one thing changed.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
-    "predict": "The likeliest classes of images, by a packed model.",
+    "convert": "Turn a trained network into its integer form.",
+    "verify": "Compare the executors of a network, code by code.",
+    "pack": "Write a network into one small file.",
+    "unpack": "Show what a packed file holds.",
+    "predict": "Classify images with a packed network.",
     "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
+    "explain": "A page that shows how a network saw one image.",
+    "bench": "Measure speed and memory beside the alternatives.",
     "demo": "See Lapis at work on real images.",
 }
 

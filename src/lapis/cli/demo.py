@@ -1,74 +1,181 @@
-"""`lapis demo`: the operator at work on real images."""
+"""`lapis demo`: what Lapis promises, seen to hold on real images."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
 
-from lapis.codes import round_half_up
+from lapis import assets
+from lapis.cli.info import processor
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
-from lapis.ops.affinity.reference import affinity, affinity_by_leak
-from lapis.ops.attention.reference import attention, attention_spikes, readout, weights
-from lapis.ops.l1_distance.reference import l1_distance
-from lapis.report.figures import attention_maps
-from lapis.spikes import encode, first_spike
+from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.report import story
+from lapis.report.page import write_page
+from lapis.report.page.demo_page import Told, facts, write_report
+from lapis.report.page.from_network import explain_network
 
-WINDOW, PATCH, IMAGES = 15, 4, 4
+MODEL = "lapis_tiny_cifar10"
+SHOWN = 12
+# Activities settle to the second digit within this many images.
+WATCHED = 64
+# What the smoke recipe needs to be deployable in integers.
+DEPLOYABLE = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6")
+
+Say = Callable[[str, str], None]
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), help="Folder for the picture.")
+@click.option("--model", help=f"A packed file or a packaged model's name; {MODEL} by default.")
+@click.option("--train", is_flag=True, help="First train the smoke recipe (about a minute), convert it and pack it.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True, help="Folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(out: Path, as_json: bool) -> None:
-    """Attention between the patches of real CIFAR-10 images, from the times of their first spikes.
+@click.option("-q", "--quiet", is_flag=True, help="Print the report's path only.")
+def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: bool) -> int:
+    """Classify, verify, count and time a trained network on real CIFAR-10 images; the report's path comes last.
+
+    Every figure is measured in this run: classes from the engine, equality of engine, spikes and integers, accuracy,
+    energy against the dense network, speed against PyTorch FP32. Exit 1 if executors do not agree.
 
     \b
     Example:
-      lapis demo --out demo-report
+      lapis demo
+      lapis demo --train --out demo-report
     """
-    images, labels = load_slice()
-    images, labels = images[:IMAGES], labels[:IMAGES]
-    tokens = patches(images)
-    codes = round_half_up(tokens / 255 * WINDOW).astype(np.int64)[:, None]
-    spikes = encode(codes, WINDOW)
-    distance = l1_distance(first_spike(spikes), first_spike(spikes))
-    tau = [float(distance.std())]
-    mixed = attention(codes, codes, codes, tau, WINDOW)
-    by_step = readout(attention_spikes(spikes, spikes, spikes, tau))
-    rows = weights(codes, codes, tau, "pow2")
-    facts = {
-        "images": ", ".join(CIFAR10_CLASSES[label] for label in labels),
-        "tokens an image": codes.shape[2],
-        "window T": WINDOW,
-        "spikes, at most one a channel": int(spikes.sum()),
-        "channels": codes.size,
-        "distance of latencies = of codes": bool((distance == l1_distance(codes, codes)).all()),
-        "leak against exponential, largest difference": float(
-            np.abs(affinity_by_leak(distance, tau[0]) - affinity(distance, tau[0])).max()
-        ),
-        "spike form against code form, largest difference": float(np.abs(by_step - mixed).max()),
-        "row mass after the shift, least and most": [float(rows.sum(-1).min()), float(rows.sum(-1).max())],
-        "multiplications between queries and keys": 0,
-    }
-    queries = [int(distance[image, 0].sum(-1).argmax()) for image in range(IMAGES)]
-    out.mkdir(parents=True, exist_ok=True)
-    picture = out / "operator.png"
-    attention_maps(images, queries, distance[:, 0], rows[:, 0]).savefig(picture)
+    if train and model is not None:
+        raise LapisError(f"--train makes its own model; leave out --train to see {model}, or leave out --model")
+    silent = quiet or as_json
+
+    def say(step: str, line: str) -> None:
+        if not silent:
+            click.echo(f"{step:<9} {line}")
+
+    started = time.perf_counter()
+    packaged = None if train else _packaged(model)
+    if packaged is not None:
+        told = tell(packaged, 0, "", out, started, say)
+    else:
+        if not train:
+            say("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
+        path, first, training = train_smoke(out, say)
+        told = tell(path, first, training, out, started, say)
+    report = out / "index.html"
+    write_report(report, told)
     if as_json:
-        click.echo(json.dumps({**facts, "picture": str(picture)}, indent=2))
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {value}")
-    click.echo(f"{'picture':<{width}}  {picture}")
+        click.echo(json.dumps(facts(told) | {"report": str(report)}, indent=2))
+    elif quiet:
+        click.echo(report)
+    else:
+        say("report", str(report))
+    return EXIT_OK if told.equality.holds else EXIT_BROKEN_PROMISE
 
 
-def patches(images: np.ndarray) -> np.ndarray:
-    """(n, S, S, 3) -> (n, tokens, PATCH * PATCH * 3)."""
-    count, side = images.shape[:2]
-    grid = side // PATCH
-    tiles = images.reshape(count, grid, PATCH, grid, PATCH, 3).swapaxes(2, 3)
-    return tiles.reshape(count, grid * grid, -1)
+def tell(path: Path, first: int, training: str, out: Path, started: float, say: Say) -> Told:
+    """The story of one packed model on the packaged images from `first` on."""
+    images, labels = load_slice()
+    images, labels = images[first:], labels[first:]
+    subject = story.open_subject(path)
+    if subject.config.classes != len(CIFAR10_CLASSES):
+        raise LapisError(
+            f"{path} tells {subject.config.classes} classes apart; the demo's images are of CIFAR-10 and its 10 classes"
+        )
+    answers = story.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
+    said = ", ".join(f"{answer.best.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
+    say("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {said}, ...")
+
+    equality = story.compare(subject, images)
+    for agreement in equality.agreements:
+        verdict = "" if agreement.holds else " - A PROMISE IS BROKEN"
+        say(
+            "verify",
+            f"{agreement.name} = integers on {agreement.images} images: "
+            f"{agreement.differing:,} of {agreement.codes:,} codes differ{verdict}",
+        )
+
+    accuracy = story.score(subject, images, labels)
+    say("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
+
+    tally, energy = story.spend(subject, images[:WATCHED])
+    say(
+        "energy",
+        f"{energy.energy_mj:.4f} mJ an image, {energy.ratio:.1f} times less than {energy.dense_energy_mj:.4f} mJ dense "
+        f"({energy.convention.name} convention, {energy.costs.node})",
+    )
+
+    speed = story.race(subject, images[0])
+    against = f"no comparison: {speed.rival}"
+    if speed.rival_ms is not None and speed.ratio is not None:
+        against = f"{speed.ratio:.1f} times the speed of {speed.rival} ({speed.rival_ms:.2f} ms)"
+    say("speed", f"{speed.ours_ms:.2f} ms an image on one thread; {against}")
+
+    explained = explain_network(
+        subject.network,
+        images[0],
+        subject.session.watch,
+        executor=subject.engine,
+        model=path.stem,
+        picture=f"slice:{first}",
+        label=CIFAR10_CLASSES[labels[0]],
+    )
+    page = out / "explain.html"
+    write_page(page, explained)
+    say("explain", str(page))
+    seconds = time.perf_counter() - started
+    return Told(
+        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training
+    )
+
+
+def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
+    """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
+    try:
+        from lapis.convert.trained import convert_checkpoint
+        from lapis.train import recipes
+        from lapis.train.distributed import join, leave
+        from lapis.train.loop import train
+        from lapis.train.sets import SLICE_TRAINS
+        from lapis.train.start import find_weights
+    except ImportError as error:
+        raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
+    from lapis import pack
+
+    folder = _fresh(out / "run")
+    recipe = recipes.load("smoke").with_overrides(list(DEPLOYABLE))
+    processes = join("cpu")
+    try:
+        summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=True)
+    finally:
+        leave(processes)
+    if summary["interrupted"]:
+        raise KeyboardInterrupt
+    weights = find_weights(str(folder))
+    assert weights is not None
+    network, _ = convert_checkpoint(weights)
+    path = out / "smoke.safetensors"
+    size = pack.save(path, network)
+    done = (
+        f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
+        f"{SLICE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
+        "shows the whole path; a minute on a few hundred images teaches little."
+    )
+    say("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
+    say("pack", f"{path}, {size:,} bytes")
+    return path, SLICE_TRAINS, done
+
+
+def _packaged(model: str | None) -> Path | None:
+    """The model asked for; without one, the packaged model where this build has it."""
+    return assets.find(MODEL) if model is None else assets.resolve(model)
+
+
+def _fresh(folder: Path) -> Path:
+    """A folder that holds no run yet: `folder`, or its first free sibling."""
+    number, free = 1, folder
+    while free.exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free

@@ -8,8 +8,21 @@ from typing import Any
 
 import click
 
+from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
+from lapis.data.images import ArrayImages, Images, UnreadableImageError, spread
+from lapis.data.open import open_images
+from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
+from lapis.pack.reader import is_packed, load
+from lapis.preprocess import Preprocess
+from lapis.train.display import Display
+from lapis.train.scores import Scores, energy_of
+from lapis.train.weights import find_weights
+
+# The share of the shorter side that foreign classifiers are commonly tested on, where images are not tiny.
+COMMON_CROP = 0.875
+CALIBRATED = "calibrated, not trained"
 
 
 @click.command()
@@ -26,7 +39,7 @@ from lapis.errors import LapisError
 )
 @click.option("--size", type=click.IntRange(1), help="Image size of a foreign network; the weights' own by default.")
 @click.option("--normalise", help="imagenet, half or cifar; by default what the file says, else imagenet.")
-@click.option("--crop", default=0.875, show_default=True, help="Share of the shorter side that the centre crop keeps.")
+@click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images a batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
@@ -39,7 +52,7 @@ def command(
     calibrate: int,
     size: int | None,
     normalise: str | None,
-    crop: float,
+    crop: float | None,
     limit: int | None,
     batch: int,
     workers: int,
@@ -56,70 +69,105 @@ def command(
     Example:
       lapis evaluate lapis_tiny_cifar10 --data ~/data --json
     """
-    # Torch is loaded only by the commands that need it.
+    images = open_images(resolve_data(data, None), "test")
+    images = images if limit is None else spread(images, limit)
+    path = find_weights(model)
+    if path is not None and path.is_file() and is_packed(path):
+        if preset is not None or size is not None:
+            raise LapisError(f"--preset and --size import foreign weights; {model} is a packed network already")
+        record = _packed(path, images, batch)
+    else:
+        record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads)
+    record = {"model": model, **record}
+    click.echo(json.dumps(record) if as_json else _table(record))
+
+
+def _packed(path: Path, images: Images, batch: int) -> dict[str, Any]:
+    """Scores of a packed network in integer arithmetic; torch is not needed."""
+    import numpy as np
+
+    network = load(path)
+    _check_classes(images.classes, network.config.classes)
+    scores = Scores()
+    with Display("evaluate", len(images)) as display:
+        for start in range(0, len(images), batch):
+            part = range(start, min(len(images), start + batch))
+            pixels, labels = [], []
+            for index in part:
+                try:
+                    pixels.append(network.preprocess.resize(images.read(index)))
+                    labels.append(int(images.labels[index]))
+                except UnreadableImageError as error:
+                    scores.unreadable.append(str(error))
+                    display.say(str(error))
+            if pixels:
+                logits, trace = network.watch(np.stack(pixels))
+                scores.tally.add(trace)
+                scores.count(logits, np.asarray(labels))
+            display.update(part.stop, _note(scores))
+    scores.energy = energy_of(network.config, scores.tally)
+    return {"state": "packed", **scores.as_dict(), "config": network.config.to_dict()}
+
+
+def _torch(
+    model: str,
+    images: Images,
+    preset: str | None,
+    calibrate: int,
+    size: int | None,
+    normalise: str | None,
+    crop: float | None,
+    batch: int,
+    workers: int,
+    threads: int | None,
+) -> dict[str, Any]:
+    """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     import torch
 
-    from lapis.data.images import spread
     from lapis.data.loader import TestBatches
     from lapis.data.transforms import normalise_by_name
     from lapis.nn.calibrate import calibrate as calibrate_model
     from lapis.nn.pretrained import load_backbone
-    from lapis.train.display import Display
-    from lapis.train.evaluate import energy_of
-    from lapis.train.evaluate import evaluate as score
-    from lapis.train.start import find_weights, open_model
+    from lapis.train.evaluate import evaluate
+    from lapis.train.start import open_model
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if not 0 < crop <= 1:
-        raise LapisError(f"--crop {crop} is not a share; use a number above 0 and up to 1")
     opened = open_model(model)
-    network, about = opened.model, opened.about
-    state = "dense" if not network.config.quantize else "trained"
-    if preset is not None or (size is not None and about is None):
-        if about is not None:
-            raise LapisError(f"--preset imports foreign weights; {model} is a Lapis network already")
-        changes: dict[str, Any] = {
-            "classes": network.config.classes,
-            "image_size": size or network.config.image_size,
-        }
-        config = network.config.replace(**changes) if preset is None else preset_config(preset, **changes)
-        network = load_backbone(find_weights(model) or model, config)
-        state = "dense" if preset is None else "calibrated, not trained"
-    images = _open(data, limit)
+    network, state = opened.model, "trained" if opened.model.config.quantize else "dense"
+    if preset is not None or size is not None:
+        if opened.about is not None:
+            raise LapisError(f"--preset and --size import foreign weights; {model} is a Lapis network already")
+        config = _import_config(network.config, preset, size)
+        network, state = load_backbone(opened.path or model, config), "dense" if preset is None else CALIBRATED
     _check_classes(images.classes, network.config.classes)
-    rule = normalise_by_name(normalise or str((about or {}).get("normalise", "imagenet")))
-    view: dict[str, Any] = {
-        "size": network.config.image_size,
-        "normalise": rule,
-        "batch": batch,
-        "crop": crop,
-        "workers": workers,
-    }
+    said = opened.preprocess
+    mean, std = (said.mean, said.std) if normalise is None else normalise_by_name(normalise)
+    if crop is None:
+        small = isinstance(images, ArrayImages)
+        crop = said.crop if opened.about is not None or small else COMMON_CROP
+    preprocess = Preprocess(network.config.image_size, mean, std, said.interpolation, crop)
     if preset is not None:
         # Calibration sees pixels, not labels; they are taken from the images at hand, and the output says so.
-        calibrate_model(network, [one.images for one in TestBatches(spread(images, calibrate), **view)])
-    batches = TestBatches(images, classes=network.config.classes, **view)
+        few = TestBatches(spread(images, calibrate), preprocess, batch, workers=workers)
+        calibrate_model(network, [one.images for one in few])
+    batches = TestBatches(images, preprocess, batch, network.config.classes, workers=workers)
     with Display("evaluate", len(images)) as display:
-        scores = score(
-            network, batches, on_batch=lambda s: display.update(s.images, f"top-1 {s.top1:.2f} %  top-5 {s.top5:.2f} %")
-        )
+        scores = evaluate(network, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.say(line)
     scores.energy = energy_of(network.config, scores.tally)
-    record = {"model": model, "state": state, **scores.as_dict(), "config": network.config.to_dict()}
-    if preset is not None:
-        record["calibration_images"] = min(calibrate, len(images))
-    click.echo(json.dumps(record) if as_json else _table(record))
+    record = {"state": state, **scores.as_dict(), "config": network.config.to_dict()}
+    return record if preset is None else record | {"calibration_images": min(calibrate, len(images))}
 
 
-def _open(data: Path | None, limit: int | None) -> Any:
-    from lapis.data.images import spread
-    from lapis.data.open import open_images
-    from lapis.data.sources import resolve_data
+def _import_config(dense: LapisConfig, preset: str | None, size: int | None) -> LapisConfig:
+    changes: dict[str, Any] = {"classes": dense.classes, "image_size": size or dense.image_size}
+    return dense.replace(**changes) if preset is None else preset_config(preset, **changes)
 
-    images = open_images(resolve_data(data, None), "test")
-    return images if limit is None else spread(images, limit)
+
+def _note(scores: Scores) -> str:
+    return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
 def _check_classes(names: tuple[str, ...], classes: int) -> None:
@@ -138,8 +186,12 @@ def _table(record: dict[str, Any]) -> str:
     if "activity" in record:
         lines.append("activity  " + "  ".join(f"{point} {share:.3f}" for point, share in record["activity"].items()))
     if record.get("energy"):
-        lines.append("energy  " + "  ".join(f"{name} {value}" for name, value in record["energy"].items()))
-    if record["state"] == "calibrated, not trained":
+        energy = record["energy"]
+        lines.append(
+            f"energy  {energy['energy_mj']:.4f} mJ an image, dense {energy['dense_energy_mj']:.4f} mJ "
+            f"(convention {energy['convention']})"
+        )
+    if record["state"] == CALIBRATED:
         lines.append("This network was imported and calibrated, not trained: its accuracy is not a result of Lapis.")
     if record.get("unreadable"):
         lines.append(f"{len(record['unreadable'])} images could not be read and were left out")

@@ -9,6 +9,7 @@ from importlib import metadata
 import click
 
 import lapis
+from lapis import native
 
 # What a bug report needs to name, where it is installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm")
@@ -39,6 +40,7 @@ def report() -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor(),
+        "kernels": native.describe(),
     }
     for package in PACKAGES:
         try:

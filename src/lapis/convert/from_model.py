@@ -14,6 +14,7 @@ from lapis.convert.fold import Grid
 from lapis.convert.leak import leak_factor
 from lapis.convert.network import (
     DEFAULT_FRACTION_BITS,
+    LONGEST_DELAY,
     MAX_HEAD_EXPONENT,
     MAX_PATCH_SHIFT,
     Block,
@@ -31,7 +32,6 @@ from lapis.nn.quantizer import ActivationQuantizer
 from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
-LONGEST_DELAY = (1 << 16) - 1
 
 
 def from_model(
@@ -124,7 +124,7 @@ def _fold_leak(relation: Any) -> Leak:
     table = relation.position.table.detach().cpu().numpy().astype(np.float32)
     delay = np.floor(tau * (table.max(axis=0) - table) + np.float32(0.5))
     if float(delay.max()) > LONGEST_DELAY:
-        raise LapisError(f"a position delay of {int(delay.max())} steps was learned; 16 bits hold {LONGEST_DELAY}")
+        raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
     return Leak(mantissa, exponent, delay.astype(np.uint16))
 
 

@@ -33,6 +33,8 @@ DEFAULT_FRACTION_BITS = 16
 SANE = 1e30
 DELTA_LIMIT = 1 << 30
 MAX_PATCH_SHIFT = 30
+# Leak steps that a position may add; tables of affinities grow with them.
+LONGEST_DELAY = (1 << 14) - 1
 MAX_HEAD_EXPONENT = 40
 
 
@@ -192,10 +194,15 @@ class Network(_Frozen):
     @cached_property
     def leaks(self) -> tuple[tuple[npt.NDArray[np.uint32], Int32], ...]:
         """Every membrane value (H, S) and exponent (H, S) that a block's leak can reach."""
-        return tuple(
-            leak.leak_table(block.leak.mantissa, block.leak.exponent, self.distances(index))
-            for index, block in enumerate(self.blocks)
+        sizes = [self.distances(index) for index in range(self.config.depth)]
+        mantissa = np.concatenate([block.leak.mantissa for block in self.blocks])
+        exponent = np.concatenate([block.leak.exponent for block in self.blocks])
+        # One walk for all blocks, as long as the longest needs.
+        us, es = (
+            table.reshape(self.config.depth, self.config.heads, -1)
+            for table in leak.leak_table(mantissa, exponent, max(sizes))
         )
+        return tuple((us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes))
 
     def distances(self, block: int) -> int:
         """How many distances there are in a block, 0 included: its longest delay and C T, twice with signed codes."""
@@ -266,11 +273,12 @@ class Network(_Frozen):
     def _run(self, images: Pixels, trace: Trace | None) -> Int64:
         stream = self.embed(images)
         for index in range(self.config.depth):
-            stream = self._attention(index, stream, trace)
-            stream = self._feed_forward(index, stream, trace)
+            stream = self.attention(index, stream, trace)
+            stream = self.feed_forward(index, stream, trace)
         return self.classify(stream)
 
-    def _attention(self, index: int, stream: Int32, trace: Trace | None) -> Int32:
+    def attention(self, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
+        """The stream behind the first half of a block."""
         block, window = self.blocks[index], self.config.window
         codes = arithmetic.floor_codes(block.attention_norm.pre(stream, self.eps), self.low("attention_in"), window)
         q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
@@ -280,7 +288,8 @@ class Network(_Frozen):
         _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
         return arithmetic.add_to_stream(stream, block.proj.pre(readout))
 
-    def _feed_forward(self, index: int, stream: Int32, trace: Trace | None) -> Int32:
+    def feed_forward(self, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
+        """The stream behind the second half of a block."""
         block = self.blocks[index]
         codes = arithmetic.floor_codes(block.mlp_norm.pre(stream, self.eps), self.low("mlp_in"), self.config.window)
         hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, self.low("mlp_hidden"))
@@ -434,6 +443,8 @@ def _check_block(network: Network, where: str, block: Block) -> None:
         raise LapisError(f"{where}.leak.mantissa must have its highest bit set")
     if not ((block.leak.exponent >= 0) & (block.leak.exponent < 1 << 20)).all():
         raise LapisError(f"{where}.leak.exponent is outside 0..2**20")
+    if block.leak.delay is not None and int(block.leak.delay.max()) > LONGEST_DELAY:
+        raise LapisError(f"{where}.leak.delay has {int(block.leak.delay.max())} steps; a file holds {LONGEST_DELAY}")
     if not 0 < float(block.readout.scale) < SANE or not abs(float(block.readout.shift)) < SANE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {SANE:g}")
     if (np.diff(block.rise) < 0).any() or (np.diff(block.fall) > 0).any() or (block.fall > block.rise).any():

@@ -60,6 +60,16 @@ class Events:
     def leaked(self, block: int, steps: int) -> None:
         self.leak_steps[block] = max(self.leak_steps.get(block, 0), steps)
 
+    def add(self, other: Events) -> None:
+        """Take in what happened to other images of the same network."""
+        self.images += other.images
+        for spiked, count in other.spikes.items():
+            self.spikes[spiked] = self.spikes.get(spiked, 0) + count
+        for (block, operator), count in other.operations.items():
+            self.crossed(block, operator, count)
+        for block, steps in other.leak_steps.items():
+            self.leaked(block, steps)
+
     @property
     def window_steps(self) -> int:
         """Latency of one image in steps of the windows: 5 L T."""

@@ -20,19 +20,19 @@ from torch.utils.data import DataLoader, Dataset
 from lapis.data.augment import rand_augment
 from lapis.data.images import ArrayImages, Images, Pixels, UnreadableImageError
 from lapis.data.transforms import (
-    TEST_CROP,
     Normalise,
-    centre_crop,
     draw_mix,
     erase,
     flipped,
     mix_images,
     random_resized_crop,
+    rule_of,
     shifted_crops,
     soft_targets,
     to_tensor,
 )
 from lapis.errors import LapisError
+from lapis.preprocess import Preprocess
 
 # What a generator is drawn for, so that no two streams of one seed coincide.
 ORDER, BATCH, SAMPLE, ERASE = range(4)
@@ -183,16 +183,14 @@ class TrainBatches:
 
 @dataclass(frozen=True)
 class TestBatches:
-    """Images in order, cropped at the centre; of `world` processes, this one sees every `world`-th image."""
+    """Images in order, as a deployed network would see them; of `world` processes, this one sees every `world`-th."""
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
 
     images: Images
-    size: int
-    normalise: Normalise
+    preprocess: Preprocess
     batch: int = 64
     classes: int = 0
-    crop: float = TEST_CROP
     rank: int = 0
     world: int = 1
     workers: int = 0
@@ -206,7 +204,7 @@ class TestBatches:
         parts = [mine[start : start + self.batch] for start in range(0, len(mine), self.batch)]
         classes = max(self.classes, len(self.images.classes))
         for pixels, labels, unreadable in self._views(parts):
-            tensors = to_tensor(pixels, self.size, self.normalise)
+            tensors = to_tensor(pixels, self.preprocess.size, rule_of(self.preprocess))
             targets = torch.from_numpy(labels)
             yield Batch(tensors, targets, soft_targets(targets, classes, 0.0, None), unreadable)
 
@@ -215,14 +213,15 @@ class TestBatches:
     ) -> Iterator[tuple[Pixels, npt.NDArray[np.int64], tuple[str, ...]]]:
         if isinstance(self.images, ArrayImages):
             for part in parts:
-                yield self.images.pixels[part], self.images.labels[part], ()
+                pixels = np.stack([self.preprocess.resize(self.images.pixels[index]) for index in part])
+                yield pixels, self.images.labels[part], ()
             return
-        for samples in _loader(_TestReader(self.images, self.size, self.crop), parts, self.workers):
+        for samples in _loader(_TestReader(self.images, self.preprocess), parts, self.workers):
             good = [sample for sample in samples if sample.pixels is not None]
             bad = tuple(sample.unreadable for sample in samples if sample.unreadable)
-            pixels = [sample.pixels for sample in good if sample.pixels is not None]
-            empty = np.zeros((0, self.size, self.size, 3), np.uint8)
-            yield np.stack(pixels) if pixels else empty, np.asarray([sample.label for sample in good], np.int64), bad
+            views = [sample.pixels for sample in good if sample.pixels is not None]
+            empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
+            yield np.stack(views) if views else empty, np.asarray([sample.label for sample in good], np.int64), bad
 
 
 @dataclass(frozen=True)
@@ -251,13 +250,12 @@ class _TrainReader(Dataset[Sample]):
 @dataclass(frozen=True)
 class _TestReader(Dataset[Sample]):
     images: Images
-    size: int
-    crop: float
+    preprocess: Preprocess
 
     def __getitem__(self, index: int) -> Sample:
         label = int(self.images.labels[index])
         try:
-            return Sample(centre_crop(self.images.read(index), self.size, self.crop), label, None)
+            return Sample(self.preprocess.resize(self.images.read(index)), label, None)
         except UnreadableImageError as error:
             return Sample(None, label, str(error))
 

@@ -162,9 +162,9 @@ def _quantizer_names(model: LapisViT) -> set[str]:
 def _timm_by_name(name: str) -> torch.nn.Module:
     try:
         import timm
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # a torchvision built for another torch raises the latter
         raise LapisError(
-            f"{name!r} is not a file, and timm names need timm: pip install 'lapis-snn[timm]' ({error})"
+            f"{name!r} is not a file, and timm names need a timm that imports: pip install 'lapis-snn[timm]' ({error})"
         ) from error
     try:
         model: torch.nn.Module = timm.create_model(name, pretrained=True)

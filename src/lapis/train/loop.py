@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
-from lapis.data.transforms import normalise_by_name
+from lapis.data.transforms import rule_of
+from lapis.energy.activity import save_tally
 from lapis.errors import LapisError
 from lapis.files import write_atomically
 from lapis.nn.calibrate import is_calibrated
@@ -26,18 +27,19 @@ from lapis.train.checkpoint import STATE_FILE, load_state, save_state, sweep
 from lapis.train.curves import plot_curves
 from lapis.train.display import Display
 from lapis.train.distributed import Processes
-from lapis.train.evaluate import Scores, energy_of, evaluate
+from lapis.train.evaluate import evaluate
 from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
 from lapis.train.recipe import Recipe, differences
+from lapis.train.scores import Scores, energy_of
 from lapis.train.sets import open_sets
 from lapis.train.signals import StopRequest
 from lapis.train.start import start_network
 from lapis.train.teacher import load_teacher
 
 BEST_FILE, LAST_FILE, RECIPE_FILE, SUMMARY_FILE = "best.safetensors", "last.safetensors", "recipe.json", "summary.json"
-UNREADABLE_FILE = "unreadable.txt"
+UNREADABLE_FILE, ACTIVITY_FILE = "unreadable.txt", "activity.json"
 TEST_BATCH = 100
 
 
@@ -95,12 +97,12 @@ class Run:
         self.recipe, self.out, self.processes, self.quiet = recipe, out, processes, quiet
         optim, device = recipe.optim, processes.device
         self.train_images, self.test_images = open_sets(recipe.data, data)
-        self.normalise = normalise_by_name(recipe.data.normalise)
+        rule = rule_of(recipe.preprocess)
         lanes = processes.world * optim.accumulate
         self.lanes = tuple(range(processes.rank, lanes, processes.world))
         size, classes = recipe.model.image_size, recipe.model.classes
         self.batches = TrainBatches(
-            self.train_images, recipe.augment, size, self.normalise, optim.batch, recipe.seed, classes, lanes,
+            self.train_images, recipe.augment, size, rule, optim.batch, recipe.seed, classes, lanes,
             recipe.data.workers,
         )  # fmt: skip
         self.steps_per_epoch = self.batches.steps
@@ -266,6 +268,8 @@ class Run:
         progress.best = max(progress.best, scores.top1)
         if log is not None:
             log.evaluation(record)
+            if scores.tally.images:
+                save_tally(self.out / ACTIVITY_FILE, scores.tally, self.recipe.model)
             if better:
                 save_network(self.out / BEST_FILE, self.evaluated, self._about())
         display.say(
@@ -275,9 +279,7 @@ class Run:
 
     def _test_batches(self, images: Images, rank: int, world: int) -> TestBatches:
         model, workers = self.recipe.model, self.recipe.data.workers
-        return TestBatches(
-            images, model.image_size, self.normalise, TEST_BATCH, model.classes, rank=rank, world=world, workers=workers
-        )
+        return TestBatches(images, self.recipe.preprocess, TEST_BATCH, model.classes, rank, world, workers)
 
     def _note_unreadable(self, parts: tuple[Batch, ...], display: Display) -> None:
         for line in [line for part in parts for line in part.unreadable if line not in self.unreadable]:
@@ -303,8 +305,8 @@ class Run:
             "state": "trained",
             "recipe": self.recipe.name,
             "dataset": "cifar10" if data.dataset == "slice" else data.dataset,
-            "normalise": data.normalise,
-            "labels": list(self.train_images.classes),
+            "preprocess": self.recipe.preprocess.to_dict(),
+            "class_names": list(self.train_images.classes),
             "step": self.progress.step,
             "scores": known,
         }

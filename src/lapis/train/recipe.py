@@ -11,6 +11,7 @@ from lapis.config import ActivationModes, LapisConfig, Mode, nearest
 from lapis.data.loader import Augment
 from lapis.data.transforms import normalise_by_name
 from lapis.errors import LapisError
+from lapis.preprocess import Preprocess
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice"]
 Precision = Literal["fp32", "bf16"]
@@ -18,10 +19,14 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Data:
-    """Which images. A limit of 0 takes all; `calibrate` images find steps and taus before the first step."""
+    """Which images. A limit of 0 takes all; `calibrate` images find steps and taus before the first step.
+
+    `crop` is the share of the shorter side that a test image keeps.
+    """
 
     dataset: Dataset = "cifar10"
     normalise: str = "imagenet"
+    crop: float = 1.0
     limit: int = 0
     test_limit: int = 0
     calibrate: int = 64
@@ -127,6 +132,12 @@ class Recipe:
     distill: Distill = field(default_factory=Distill)
     keep: Keep = field(default_factory=Keep)
     seed: int = 0
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """How the trained network wants its images."""
+        rule = normalise_by_name(self.data.normalise)
+        return Preprocess(self.model.image_size, rule.mean, rule.std, "bicubic", self.data.crop)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -9,19 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lapis import assets
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.checkpoint import METADATA_KEY, check_tensors, load_network, read_tensors
+from lapis.nn.checkpoint import check_tensors, load_network, read_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
 from lapis.nn.relation import DistanceRelation
 from lapis.positions import CLASS_ENTRIES
-
-# What a run leaves behind, best first.
-RUN_FILES = ("best.safetensors", "last.safetensors")
-WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+from lapis.preprocess import Preprocess
+from lapis.train.weights import find_weights
 
 
 @dataclass(frozen=True)
@@ -32,21 +29,11 @@ class Opened:
     about: dict[str, Any] | None
     path: Path | None
 
-
-def find_weights(source: str) -> Path | None:
-    """The file that `source` names: a file, a run's folder, a packaged model; None for a name that timm may know."""
-    path = Path(source)
-    if path.is_dir():
-        for name in RUN_FILES:
-            if (path / name).is_file():
-                return path / name
-        raise LapisError(f"{path} holds no {' or '.join(RUN_FILES)}; name a file, or a folder that a run wrote")
-    packaged = None if path.is_file() else assets.find(source)
-    if packaged is not None:
-        return packaged
-    if path.is_file() or path.suffix in WEIGHT_SUFFIXES or len(path.parts) > 1:
-        return path
-    return None
+    @property
+    def preprocess(self) -> Preprocess:
+        """What the file says of its images; for one that does not, ImageNet's rule at the network's size."""
+        said = (self.about or {}).get("preprocess")
+        return Preprocess(self.model.config.image_size) if said is None else Preprocess.from_dict(said)
 
 
 def open_model(source: str) -> Opened:
@@ -128,6 +115,3 @@ def _changed_parts(model: LapisViT, old: LapisConfig) -> set[str]:
 
 def _belongs_to_quantizer(name: str) -> bool:
     return name.rsplit(".", 1)[-1] in ("log_step", "offset", "log_tau", "ready")
-
-
-__all__ = ["METADATA_KEY", "Opened", "find_weights", "open_model", "start_network"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lapis.data.transforms import Normalise, normalise_by_name, renormalise
+from lapis.data.transforms import Normalise, renormalise, rule_of
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
 from lapis.train.recipe import Recipe
@@ -40,6 +40,5 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
             f"teacher {recipe.distill.teacher} takes {theirs.image_size} px, the student {ours.image_size}; "
             f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
         )
-    own = normalise_by_name(str((opened.about or {}).get("normalise", "imagenet")))
     blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
-    return Teacher(opened.model.to(device), blocks, normalise_by_name(recipe.data.normalise), own)
+    return Teacher(opened.model.to(device), blocks, rule_of(recipe.preprocess), rule_of(opened.preprocess))

@@ -90,9 +90,11 @@ def _span(q: Tensor, k: Tensor) -> int:
     return int(span) if span <= 255 else 255
 
 
-@torch.library.register_fake("lapis::attention")
 def _forward_shape(q: Tensor, k: Tensor, v: Tensor, tau: Tensor, row_scale: str, delay: Tensor | None) -> Tensor:
     if q.dim() != 4:
         return q.new_empty(q.shape, dtype=torch.float32)
     batch, heads, rows, channels = q.shape
     return q.new_empty(batch, rows, heads, channels, dtype=torch.float32).transpose(1, 2)
+
+
+torch.library.register_fake("lapis::attention", _forward_shape)

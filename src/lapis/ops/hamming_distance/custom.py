@@ -37,12 +37,10 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return distance_backward(native.HAMMING, grad, q, k)
 
 
-@torch.library.register_fake("lapis::hamming_distance")
 def _forward_shape(q: Tensor, k: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=torch.float32)
 
 
-@torch.library.register_fake("lapis::hamming_distance_backward")
 def _backward_shape(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
@@ -56,4 +54,6 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grads
 
 
+torch.library.register_fake("lapis::hamming_distance", _forward_shape)
+torch.library.register_fake("lapis::hamming_distance_backward", _backward_shape)
 torch.library.register_autograd("lapis::hamming_distance", _differentiate, setup_context=_save)

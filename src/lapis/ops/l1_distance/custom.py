@@ -1,4 +1,4 @@
-"""D_ij = sum_c |q_ic - k_jc| as a torch operator over the native library; the eager version wherever that cannot run."""
+"""D_ij = sum_c |q_ic - k_jc| as a torch operator over the native library; eager wherever that cannot run."""
 
 from __future__ import annotations
 
@@ -76,12 +76,10 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return distance_backward(native.L1, grad, q, k)
 
 
-@torch.library.register_fake("lapis::l1_distance")
 def _forward_shape(q: Tensor, k: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=torch.float32)
 
 
-@torch.library.register_fake("lapis::l1_distance_backward")
 def _backward_shape(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
@@ -95,4 +93,6 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grads
 
 
+torch.library.register_fake("lapis::l1_distance", _forward_shape)
+torch.library.register_fake("lapis::l1_distance_backward", _backward_shape)
 torch.library.register_autograd("lapis::l1_distance", _differentiate, setup_context=_save)

@@ -28,7 +28,10 @@ def l1_distance_float(q_codes: Float, k_codes: Float, threads: int = 1) -> Float
 
 
 def l1_distance_backward(grad: Float, q_codes: Any, k_codes: Any, threads: int = 1) -> tuple[Float, Float]:
-    """dq_ic = sum_j g_ij sign(q_ic - k_jc), dk_jc = -sum_i g_ij sign(q_ic - k_jc); codes u8 or integer-valued float32."""
+    """dq_ic = sum_j g_ij sign(q_ic - k_jc), dk_jc = -sum_i g_ij sign(q_ic - k_jc).
+
+    grad (..., N, M), codes as u8 or as integer-valued float32, spanning at most 0..254.
+    """
     return distance_backward(native.L1, grad, np.asarray(q_codes), np.asarray(k_codes), threads)
 
 

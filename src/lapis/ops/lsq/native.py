@@ -25,31 +25,33 @@ class LsqGradients:
     offset: float
 
 
-def lsq_value(x: Float, step: Float, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
+def lsq_value(x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
     """z s + o; step is one number, or (O, 1) for x (O, I)."""
     return _forward(x, step, offset, low, high, threads, want_value=True)
 
 
-def lsq_codes(x: Float, step: Float, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
+def lsq_codes(x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
     """z = clamp(floor((x - o)/s + 1/2), low, high), as integer-valued float32."""
     return _forward(x, step, offset, low, high, threads, want_value=False)
 
 
 def lsq_value_backward(
-    grad: Float, x: Float, step: Float, offset: float | None, low: int, high: int, threads: int = 1
+    grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1
 ) -> LsqGradients:
     """Of value: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
     return _backward("lapis_lsq_value_backward", grad, x, step, offset, low, high, threads)
 
 
 def lsq_codes_backward(
-    grad: Float, x: Float, step: Float, offset: float | None, low: int, high: int, threads: int = 1
+    grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1
 ) -> LsqGradients:
     """Of codes: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
     return _backward("lapis_lsq_codes_backward", grad, x, step, offset, low, high, threads)
 
 
-def _forward(x: Float, step: Float, offset: float | None, low: int, high: int, threads: int, want_value: bool) -> Float:
+def _forward(
+    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int, want_value: bool
+) -> Float:
     x = np.ascontiguousarray(x, np.float32)
     s, rows, columns, per_row = _layout(x, step)
     o = _scalar(offset)
@@ -74,7 +76,7 @@ def _forward(x: Float, step: Float, offset: float | None, low: int, high: int, t
 
 
 def _backward(
-    name: str, grad: Float, x: Float, step: Float, offset: float | None, low: int, high: int, threads: int
+    name: str, grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int
 ) -> LsqGradients:
     x, g = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(grad, np.float32)
     if g.shape != x.shape:
@@ -102,7 +104,7 @@ def _backward(
     return LsqGradients(grad_x, grad_step.reshape(np.shape(step)), float(grad_offset[0]))
 
 
-def _layout(x: Float, step: Float) -> tuple[Float, int, int, int]:
+def _layout(x: Float, step: npt.ArrayLike) -> tuple[Float, int, int, int]:
     s = np.ascontiguousarray(step, np.float32)
     if s.size == 1:
         return s, 1, x.size, 0

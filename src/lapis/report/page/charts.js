@@ -17,8 +17,13 @@ Charts.colour = function (share) {
   return `rgb(${mix.map(Math.round).join(" ")})`;
 };
 
-/** Black or white, whichever reads on that colour. */
-Charts.inkOn = (share) => (share > 0.52 ? "#10151c" : "#fff");
+/** Black or white, whichever reads better on the colour of that share. */
+Charts.inkOn = function (share) {
+  const parts = Charts.colour(share).match(/\d+/g).map((c) => Number(c) / 255);
+  const linear = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  return (light + 0.05) / 0.05 > 1.05 / (light + 0.05) ? "#000" : "#fff";
+};
 
 Charts.number = function (x, digits = 3) {
   if (!Number.isFinite(x)) return "∞";
@@ -141,13 +146,13 @@ Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
   Charts.make("line", { x1: x(chosen), x2: x(chosen), y1: y(chosen), y2: floor + 7, class: "drop" }, svg);
   Charts.make("line", { x1: LEFT, x2: x(chosen), y1: y(chosen), y2: y(chosen), class: "drop" }, svg);
   Charts.make("circle", { cx: x(chosen), cy: y(chosen), r: 5, class: "key-dot solid" }, svg);
-  // Left of the point the curve lies above it, so the label goes below, or above where the axis is too near.
-  const below = log && y(chosen) + 24 < floor;
-  const near = x(chosen) < LEFT + 170;
-  const spot = { x: x(chosen) + (near ? 12 : -12), y: y(chosen) + (below && !near ? 19 : -10) };
+  // Left of the point the curve lies above it, so a label there goes below, or above where the axis is too near.
+  const after = x(chosen) - 160 < 0;
+  const below = log && !after && y(chosen) + 24 < floor;
+  const spot = { x: x(chosen) + (after ? 12 : -12), y: y(chosen) + (below ? 19 : -10) };
   Charts.make(
     "text",
-    { ...spot, class: `tick strong halo ${near ? "" : "end"}` },
+    { ...spot, class: `tick strong halo ${after ? "" : "end"}` },
     svg,
     `D = ${chosen},  A = ${Charts.number(value(chosen))}`,
   );
@@ -177,7 +182,7 @@ Charts.histogram = function (host, { counts, step, label }) {
   const top = Math.max(1, ...counts);
   const each = (width - LEFT - RIGHT) / counts.length;
   Charts.make("text", { x: LEFT - 6, y: 16, class: "tick end" }, svg, String(top));
-  Charts.make("text", { x: LEFT - 6, y: height, class: "tick end" }, svg, "0");
+  Charts.make("text", { x: LEFT - 6, y: height - 4, class: "tick end" }, svg, "0");
   counts.forEach((count, n) => {
     const tall = (count / top) * (height - 12);
     Charts.make("rect", { x: LEFT + n * each + 1, y: height - tall, width: Math.max(1, each - 2), height: tall, class: n < step ? "bar" : "bar later" }, svg);

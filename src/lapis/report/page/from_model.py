@@ -22,14 +22,14 @@ def explain_model(
     if not is_calibrated(network):
         raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, first")
     network.eval()
-    logits, trace = network.watch(to_tensor(image[None], network.config.image_size, rule))
+    logits, trace = network.watch(to_tensor(image[None].copy(), network.config.image_size, rule))
     return Explained(
         config=network.config,
         image=image,
         class_names=class_names,
         logits=logits[0].double().cpu().numpy(),
         trace=trace,
-        tau=np.stack([_numpy(block.attn.relation.tau) for block in _blocks(network)]),
+        tau=np.stack([_numpy(attention.relation.tau) for attention in _attentions(network)]),
         delays=_delays(network),
         readout=_readout(network),
         executor="PyTorch, the quantized network in FP32",
@@ -37,8 +37,9 @@ def explain_model(
     )
 
 
-def _blocks(model: LapisViT) -> list[Any]:
-    return list(model.blocks)
+def _attentions(model: LapisViT) -> list[Any]:
+    blocks: Any = model.blocks
+    return [block.attn for block in blocks]
 
 
 def _delays(model: LapisViT) -> np.ndarray | None:
@@ -46,8 +47,8 @@ def _delays(model: LapisViT) -> np.ndarray | None:
     if not model.config.relative_position:
         return None
     tables = []
-    for block in _blocks(model):
-        relation = block.attn.relation
+    for attention in _attentions(model):
+        relation = attention.relation
         steps = relation.tau * (relation.position.table.amax(dim=0) - relation.position.table)
         tables.append(torch.floor(steps + 0.5).detach().cpu().numpy().astype(np.int64))
     return np.stack(tables)
@@ -57,8 +58,8 @@ def _readout(model: LapisViT) -> ReadoutScale | None:
     if model.config.readout != "spikes":
         return None
     scales, shifts = [], []
-    for block in _blocks(model):
-        v, readout = block.attn.v, block.attn.readout
+    for attention in _attentions(model):
+        v, readout = attention.v, attention.readout
         step = float(readout.step.detach())
         scales.append(float(v.step.detach()) / step)
         shifts.append((_offset(v) - _offset(readout)) / step + 0.5)

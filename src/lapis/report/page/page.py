@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import zlib
 from importlib.resources import files
 from pathlib import Path
@@ -31,28 +32,37 @@ SCRIPTS = ("operator.js", "charts.js", "app.js")
 
 def write_page(path: Path, explained: Explained) -> int:
     """Write the page and return its size in bytes."""
-    data = render(explained).encode("utf-8")
+    return write_text(path, render(explained))
+
+
+def render(explained: Explained) -> str:
+    """The whole page as text: markup, style, script and data, with no reference to anything outside."""
+    title = f"{_best_class(explained)} · Lapis explains {explained.model or 'a network'}"
+    return fill("explain.html", title, payload(explained), SCRIPTS)
+
+
+def fill(template: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) -> str:
+    """A template with its title, style, data and scripts in place."""
+    parts = {
+        "@TITLE@": _escape(title),
+        "@STYLE@": _part("style.css"),
+        # In an HTML script only '<' can end it or open a comment; JSON may write it as an escape.
+        "@DATA@": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "@SCRIPT@": "\n".join(_part(name) for name in scripts),
+    }
+    pieces = re.split("(@[A-Z]+@)", _part(template))
+    return "".join(parts.get(piece, piece) for piece in pieces)
+
+
+def write_text(path: Path, text: str) -> int:
+    """Write a page, in a folder that is made where it is missing, and return its size in bytes."""
+    data = text.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except OSError as error:
         raise LapisError(f"the page cannot be written to {path}: {error.strerror or error}") from error
     return len(data)
-
-
-def render(explained: Explained) -> str:
-    """The whole page as text: markup, style, script and data, with no reference to anything outside."""
-    parts = {
-        "@TITLE@": _escape(f"{_best_class(explained)} · Lapis explains {explained.model or 'a network'}"),
-        "@STYLE@": _part("style.css"),
-        # In an HTML script only '<' can end it or open a comment; JSON may write it as an escape.
-        "@DATA@": json.dumps(payload(explained), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-        "@SCRIPT@": "\n".join(_part(name) for name in SCRIPTS),
-    }
-    page = _part("template.html")
-    for mark, text in parts.items():
-        page = page.replace(mark, text, 1)
-    return page
 
 
 def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
@@ -73,7 +83,7 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "grid": config.grid,
         "channels": config.head_width,
         "sqrtHalf": SQRT_HALF,
-        "image": _data_url(explained.image),
+        "image": data_url(explained.image),
         "classes": list(names),
         "logits": [float(value) for value in explained.logits],
         "blocks": blocks,
@@ -89,7 +99,7 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         else {"scale": explained.readout.scale.tolist(), "shift": explained.readout.shift.tolist()},
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
-        "energy": [_energy(estimate) for estimate in estimates],
+        "energy": [energy_rows(estimate) for estimate in estimates],
     }
 
 
@@ -121,7 +131,8 @@ def _delays(explained: Explained) -> dict[str, Any] | None:
     return {"offsets": table.shape[1], "table": base64.b64encode(zlib.compress(table.tobytes(), 9)).decode()}
 
 
-def _energy(made: Estimate) -> dict[str, Any]:
+def energy_rows(made: Estimate) -> dict[str, Any]:
+    """The sums of an estimate, and ours beside dense for every operator."""
     ours, dense = _by_operator(made.rows), _by_operator(made.dense_rows)
     return made.summary() | {
         "node": made.costs.node,
@@ -147,7 +158,8 @@ def _by_operator(rows: list[Row]) -> dict[str, dict[str, Any]]:
     return sums
 
 
-def _data_url(image: np.ndarray) -> str:
+def data_url(image: np.ndarray) -> str:
+    """An image as text that a page can hold."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

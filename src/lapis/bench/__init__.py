@@ -1,0 +1,1 @@
+"""Benchmarks that check an answer before they time it."""

@@ -1,0 +1,87 @@
+"""`lapis ablate`: the paper's ablation tables, and ours of the activation modes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
+
+
+@click.command()
+@click.argument("study")
+@click.option("--recipe", default="cifar10_tiny", show_default=True, help="The recipe that is varied.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help="Folder of the dataset [LAPIS_DATA]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
+@click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
+@click.option("--teacher", help="Teacher of every variant; an empty string switches distillation off.")
+@click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change every variant alike.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    study: str,
+    recipe: str,
+    data: Path | None,
+    out: Path | None,
+    start: str | None,
+    teacher: str | None,
+    seeds: str,
+    settings: tuple[str, ...],
+    device: str,
+    threads: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Train the variants of STUDY (relation, deployment or activation) under one schedule, and compare them.
+
+    relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
+    rows at W32 and at W6. activation: unsigned, offset and signed spikes. The command continues where it was stopped.
+
+    \b
+    Example:
+      lapis ablate relation --data ~/data --start deit.safetensors --set optim.epochs=0.5 --seeds 0,1,2
+    """
+    import torch
+
+    from lapis.train.ablate import run_study, table, variants, write_study
+    from lapis.train.distributed import join, leave
+
+    changes = [f"start={start}"] if start is not None else []
+    changes += [f"distill.teacher={teacher}"] if teacher is not None else []
+    rows = variants(study, recipe, [*changes, *settings])
+    numbers = _seeds(seeds)
+    folder = out or Path("runs") / f"ablate_{study}"
+    if threads is not None:
+        torch.set_num_threads(threads)
+    processes = join(device)
+    try:
+        records = run_study(rows, numbers, data, folder, processes, quiet)
+    finally:
+        leave(processes)
+    if records is None:
+        click.echo(f"stopped; the same command continues {folder}", err=True)
+        return EXIT_INTERRUPTED
+    if processes.first:
+        title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
+        files = write_study(study, title, records, folder)
+        if as_json:
+            click.echo(
+                json.dumps({"study": study, "recipe": recipe, "rows": records, "files": [str(f) for f in files]})
+            )
+        else:
+            click.echo(f"{title}\n{table(study, records)}\n" + "\n".join(f"wrote {file}" for file in files))
+    return EXIT_OK
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise LapisError(f"--seeds {text!r} is not a list of numbers; write it as 0,1,2") from None

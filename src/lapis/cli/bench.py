@@ -1,0 +1,127 @@
+"""`lapis bench`: how fast this machine is at it, beside torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lapis import native
+from lapis.cli.info import processor
+from lapis.errors import LapisError
+
+if TYPE_CHECKING:
+    from lapis.bench.runner import Measurement
+
+
+@click.group()
+def command() -> None:
+    """Benchmarks: every answer is checked before it is timed, contenders take turns.
+
+    \b
+    Example:
+      lapis bench kernels --size train
+    """
+
+
+@command.command()
+@click.option("--size", "sizes", multiple=True, help="paper, train or small; repeat it. Default: paper and train.")
+@click.option("--threads", multiple=True, type=click.IntRange(1), help="Thread budgets; repeat it. Default: 1 and 2.")
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of every contender.")
+@click.option("--step/--no-step", default=True, show_default=True, help="Include a training step of lapis_tiny.")
+@click.option("--isa", help="Force an instruction set; the best one by default.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the CSV. Default: bench/results.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+def kernels(
+    sizes: tuple[str, ...],
+    threads: tuple[int, ...],
+    rounds: int,
+    step: bool,
+    isa: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the kernels beside torch: distance, gradient, fused attention, quantizer, a training step.
+
+    Writes a CSV that carries the machine's name. A ratio is how many times longer the other takes than lapis: the
+    median over rounds, with its quartiles.
+
+    \b
+    Example:
+      lapis bench kernels --size paper --rounds 25 --out bench/results
+    """
+    try:
+        import torch
+    except ImportError:
+        raise LapisError("the benchmark compares with torch; install it with: pip install 'lapis-snn[train]'") from None
+    from lapis.bench.kernels import SIZES, tasks, thread_budget
+    from lapis.bench.runner import measure, to_csv
+
+    chosen = sizes or ("paper", "train")
+    unknown = [name for name in chosen if name not in SIZES]
+    if unknown:
+        raise LapisError(f"unknown size {unknown[0]!r}; use {', '.join(SIZES)}")
+    if not native.available():
+        raise LapisError(f"there is nothing to time: the native kernels are not available ({native.describe()})")
+    made: list[Measurement] = []
+    with native.force(isa or native.isa()):
+        facts = machine() | {"torch": torch.__version__}
+        for count in threads or (1, 2):
+            with thread_budget(count):
+                for number, name in enumerate(chosen):
+                    for task in tasks(SIZES[name], step and number == 0, count):
+                        made += measure(task, count, rounds)
+                        click.echo(f"timed {task.name}, {task.shape}, {count} thread(s)", err=True)
+    folder = out if out is not None else Path("bench/results")
+    path = folder / f"kernels-{slug(facts['machine'])}-{facts['isa']}.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_csv(made, facts), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps({"facts": facts, "measurements": [asdict(m) for m in made], "written": str(path)}))
+        return
+    show(made, facts)
+    click.echo(f"wrote {path} ({len(made)} rows)")
+
+
+def machine() -> dict[str, str]:
+    """What a number needs beside it to mean anything."""
+    return {
+        "machine": processor(),
+        "cores": str(_cores()),
+        "system": f"{platform.system()} {platform.machine()}",
+        "isa": native.isa(),
+    }
+
+
+def show(measurements: list[Measurement], facts: dict[str, str]) -> None:
+    """One small table a task, ours first."""
+    console = Console()
+    console.print(f"{facts['machine']}, {facts['isa']}, torch {facts['torch']}", highlight=False)
+    for task, group in groupby(measurements, key=lambda m: f"{m.task} ({m.shape}, {m.threads} threads)"):
+        made = Table(title=task, title_justify="left")
+        made.add_column("contender")
+        for name in ("ms", "spread", "times ours", "quartiles", "VNNI target"):
+            made.add_column(name, justify="right")
+        for m in group:
+            quartiles = f"{m.ratio_low:.2f}..{m.ratio_high:.2f}"
+            target = "" if m.target is None else f"{m.target:.2f}"
+            made.add_row(m.contender, f"{m.median_ms:.3f}", f"{m.spread:.0%}", f"{m.ratio:.2f}", quartiles, target)
+        console.print(made)
+
+
+def slug(name: str) -> str:
+    """A machine's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

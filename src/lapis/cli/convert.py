@@ -1,0 +1,87 @@
+"""`lapis convert`: a trained network as spikes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lapis.errors import EXIT_OK
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="LAPIS_DATA",
+    help="Folder with test images [LAPIS_DATA]; the packaged CIFAR-10 slice by default.",
+)
+@click.option("-n", "--images", "count", type=click.IntRange(1), default=2, show_default=True, help="Images to run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(model: str, data: Path | None, count: int, as_json: bool) -> int:
+    """Convert MODEL to a spiking network, run it spike by spike on some images and say what happened.
+
+    MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. Spikes and synaptic operations are
+    counted as they happen. `lapis verify` proves that the answers are right, `lapis pack` writes the network.
+
+    \b
+    Example:
+      lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
+    """
+    from lapis.cli.model import open_deployed
+    from lapis.convert.images import find_images, prepared
+    from lapis.convert.simulate import Events, Simulator
+    from lapis.energy.counts import OPERATORS
+    from lapis.trace import POINTS, Tally
+
+    network = open_deployed(model).network
+    simulator, events, tally = Simulator(network), Events(network.config.window), Tally()
+    answers: list[int] = []
+    started = time.perf_counter()
+    for pixels, _ in prepared(find_images(data, count), network.preprocess, network.config.classes, 4):
+        logits, trace, happened = simulator.run(pixels)
+        events.add(happened)
+        tally.add(trace)
+        answers += [int(answer) for answer in logits.argmax(axis=1)]
+    seconds = (time.perf_counter() - started) / events.images
+    record: dict[str, Any] = {
+        "model": model,
+        "exact": network.exact,
+        "window": network.config.window,
+        "images": events.images,
+        "answers": [network.class_names[answer] if network.class_names else answer for answer in answers],
+        "seconds_per_image": round(seconds, 3),
+        "latency_steps": events.window_steps,
+        "latency_steps_with_leak": events.latency,
+        "spikes_per_image": {p: sum(events.spikes[b, p] for b in events.leak_steps) / events.images for p in POINTS},
+        "activity": tally.activities(),
+        "operations_per_image": {
+            o: sum(events.operations[b, o] for b in events.leak_steps) / events.images for o in OPERATORS
+        },
+    }
+    click.echo(json.dumps(record) if as_json else _table(record))
+    return EXIT_OK
+
+
+def _table(record: dict[str, Any]) -> str:
+    lines = [
+        f"{record['model']}: {record['images']} images as spikes, {record['seconds_per_image']:.2f} s an image",
+        f"answers  {', '.join(map(str, record['answers']))}",
+        f"latency  {record['latency_steps']} steps of windows (T = {record['window']}), "
+        f"{record['latency_steps_with_leak']} with every leak run step by step",
+    ]
+    lines += [
+        f"  {point:13} {count:12,.0f} spikes an image, activity {record['activity'][point]:.3f}"
+        for point, count in record["spikes_per_image"].items()
+    ]
+    lines += [
+        f"  {operator:13} {count:12,.0f} synaptic operations an image"
+        for operator, count in record["operations_per_image"].items()
+    ]
+    if not record["exact"]:
+        lines.append("Its weights are floats: executors agree up to the order of their sums.")
+    return "\n".join(lines)

@@ -1,0 +1,43 @@
+"""`lapis explain`: one image through one network, as a page that shows how it was seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from lapis.report.page import write_page
+from lapis.report.page.open import explain_file
+
+
+@click.command()
+@click.argument("model")
+@click.argument("image")
+@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
+def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> None:
+    """Write one HTML file that shows how MODEL saw IMAGE: attention, spikes, activity and energy.
+
+    MODEL is a packed file, a training checkpoint or a packaged model's name. IMAGE is a picture, or slice:N for one of
+    the packaged CIFAR-10 images. The page needs no network and recomputes attention from the spike times of this run.
+
+    \b
+    Example:
+      lapis explain lapis_tiny_cifar10 cat.png -o cat.html
+    """
+    made = explain_file(model, image)
+    size = write_page(out, made)
+    best = int(made.logits.argmax())
+    answer = made.class_names[best] if made.class_names else f"class {best}"
+    tally = made.tally
+    fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
+    if as_json:
+        facts = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}
+        click.echo(json.dumps(facts, indent=2))
+    elif quiet:
+        click.echo(out)
+    else:
+        click.echo(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
+        click.echo(f"{out}  {size / 1e6:.2f} MB, opens in any browser")

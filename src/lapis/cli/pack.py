@@ -1,0 +1,91 @@
+"""`lapis pack`: a trained network as one small file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lapis.config import preset
+from lapis.convert.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
+from lapis.errors import EXIT_OK, LapisError
+
+# Preset, classes and the paper's size in MB of 10**6 bytes.
+PAPER_SIZES = (
+    ("lapis_small", 10, 18.0),
+    ("lapis_small", 100, 18.2),
+    ("lapis_base", 1000, 70.7),
+    ("lapis_large", 1000, 238.1),
+)
+
+
+@click.command()
+@click.argument("checkpoint", required=False)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.packed.safetensors by default.")
+@click.option(
+    "--fraction-bits",
+    type=click.IntRange(FRACTION_BITS[0], FRACTION_BITS[-1]),
+    default=DEFAULT_FRACTION_BITS,
+    show_default=True,
+    help="Precision of the residual stream.",
+)
+@click.option("--sizes", is_flag=True, help="Pack the paper's models with random weights and print their sizes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes: bool, as_json: bool) -> int:
+    """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
+
+    The file is a safetensors container that docs/format.md describes; the same network gives the same bytes.
+
+    \b
+    Example:
+      lapis pack runs/cifar10_tiny_w6 -o lapis_tiny.safetensors
+      lapis pack --sizes
+    """
+    from lapis.cli.model import open_deployed
+    from lapis.pack import save
+
+    if sizes:
+        rows = [_size(*row) for row in PAPER_SIZES]
+        click.echo(json.dumps(rows) if as_json else _table(rows))
+        return EXIT_OK
+    if checkpoint is None:
+        raise LapisError("name a checkpoint to pack, or ask for --sizes")
+    opened = open_deployed(checkpoint, fraction_bits)
+    if opened.trained is None:
+        raise LapisError(f"{opened.path} is packed already; `lapis unpack` shows what it holds")
+    target = out or opened.path.with_suffix(".packed.safetensors")
+    size = save(target, opened.network)
+    record = {
+        "file": str(target),
+        "bytes": size,
+        "megabytes": size / 1e6,
+        "exact": opened.network.exact,
+        "fraction_bits": opened.network.fraction_bits,
+        "config": opened.network.config.to_dict(),
+    }
+    text = f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"
+    if not opened.network.exact:
+        text += "\nIts weights are floats: executors agree up to the order of their sums, not bit for bit."
+    click.echo(json.dumps(record) if as_json else text)
+    return EXIT_OK
+
+
+def _size(name: str, classes: int, paper: float) -> dict[str, Any]:
+    from lapis.convert.synthetic import random_network
+    from lapis.pack import pack
+
+    config = preset(name, classes=classes, row_scale="pow2", readout="spikes", weight_bits=6)
+    size = len(pack(random_network(config)))
+    return {"preset": name, "classes": classes, "bytes": size, "megabytes": size / 1e6, "paper_megabytes": paper}
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{'preset':14} {'classes':>7} {'bytes':>13} {'MB':>8} {'paper MB':>9}"]
+    lines += [
+        f"{row['preset']:14} {row['classes']:7} {row['bytes']:13,} {row['megabytes']:8.2f} "
+        f"{row['paper_megabytes']:9.1f}"
+        for row in rows
+    ]
+    return "\n".join([*lines, "MB are 10**6 bytes; weights are random, sizes do not depend on them."])

@@ -1,0 +1,77 @@
+"""`lapis unpack`: what a packed file holds."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lapis import assets
+from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.files import write_atomically
+from lapis.pack import load, pack
+from lapis.pack.format import DTYPES, entries
+
+
+@click.command()
+@click.argument("file")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write every array, unpacked, to this .npz file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(file: str, out: Path | None, as_json: bool) -> int:
+    """Check a packed FILE and show what it holds; with --out also write its arrays for numpy.
+
+    The network is packed again and must give the same bytes.
+
+    \b
+    Example:
+      lapis unpack lapis_tiny.safetensors -o lapis_tiny.npz
+    """
+    import numpy as np
+
+    from lapis.convert.network import named_arrays
+
+    path = assets.resolve(file)
+    network = load(path)
+    same = pack(network) == path.read_bytes()
+    record: dict[str, Any] = {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "repacks_to_the_same_bytes": same,
+        "exact": network.exact,
+        "config": network.config.to_dict(),
+        "preprocess": network.preprocess.to_dict(),
+        "class_names": list(network.class_names),
+        "fraction_bits": network.fraction_bits,
+        "tensors": {
+            entry.name: {"dtype": DTYPES[entry.kind], "shape": list(entry.shape), "bytes": entry.size}
+            for entry in entries(network.config).values()
+        },
+    }
+    if out is not None:
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **{name: array for name, array, _ in named_arrays(network)})
+        write_atomically(out, buffer.getvalue())
+        record["written"] = str(out)
+    click.echo(json.dumps(record) if as_json else _table(record))
+    return EXIT_OK if same else EXIT_BROKEN_PROMISE
+
+
+def _table(record: dict[str, Any]) -> str:
+    config = record["config"]
+    lines = [
+        f"{record['file']}: {record['bytes']:,} bytes",
+        f"{config['style']}, width {config['width']}, depth {config['depth']}, heads {config['heads']}, "
+        f"T = {config['window']}, {config['image_size']} pixels, {config['classes']} classes, "
+        f"{config['weight_bits']}-bit weights",
+    ]
+    lines += [
+        f"  {name:24} {tensor['dtype']:4} {tensor['bytes']:12,}  {' x '.join(map(str, tensor['shape']))}"
+        for name, tensor in record["tensors"].items()
+    ]
+    lines.append(f"packed again it gives {'the same' if record['repacks_to_the_same_bytes'] else 'OTHER'} bytes")
+    if "written" in record:
+        lines.append(f"arrays written to {record['written']}")
+    return "\n".join(lines)

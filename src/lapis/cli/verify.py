@@ -1,0 +1,137 @@
+"""`lapis verify`: do the trained network, the integer model and the spiking network agree?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+
+# What may be compared with the integer model, in the order in which it is shown.
+EXECUTORS = {
+    "spikes": "the spiking network, step by step",
+    "stages": "each stage of the trained network on the integer model's codes",
+    "trained": "the trained network on its own",
+}
+PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
+BATCH = 8
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="LAPIS_DATA",
+    help="Folder with test images [LAPIS_DATA]; the packaged CIFAR-10 slice by default.",
+)
+@click.option("-n", "--images", "count", type=click.IntRange(1), default=16, show_default=True, help="Images to run.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(EXECUTORS)),
+    help="Compare only this executor (may be repeated); all that the file allows by default.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(model: str, data: Path | None, count: int, only: tuple[str, ...], quiet: bool, as_json: bool) -> int:
+    """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
+
+    MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A packed file has no trained
+    network to compare with. Equality is asked bit for bit where weights are integers; the first code that differs is
+    named. Exit 0 only if every promise holds.
+
+    \b
+    Example:
+      lapis verify runs/cifar10_tiny_w6 --data ~/data -n 256
+    """
+    from lapis.cli.model import open_deployed
+    from lapis.convert.images import find_images, prepared
+    from lapis.convert.verify import verify
+    from lapis.train.display import Display
+
+    opened = open_deployed(model)
+    executors, events = _executors(opened, only)
+    images = find_images(data, count)
+    network = opened.network
+    with Display("verify", len(images), quiet=quiet) as display:
+        batches = prepared(images, network.preprocess, network.config.classes, BATCH)
+        report = verify(network, executors, batches, display.update)
+    record = {
+        "model": model,
+        "images": report.reference.images,
+        "exact": network.exact,
+        "window": network.config.window,
+        "promises_hold": report.holds,
+        "executors": {"integers": report.reference.to_dict()} | {a.name: a.to_dict() for a in report.agreements},
+    }
+    if report.labelled:
+        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
+    if events.images:
+        record["spiking"] = {
+            "spikes_per_image": sum(events.spikes.values()) / events.images,
+            "synaptic_operations_per_image": sum(events.operations.values()) / events.images,
+            "latency_steps": events.window_steps,
+            "longest_leak_steps": max(events.leak_steps.values()),
+        }
+    click.echo(json.dumps(record) if as_json else _table(record))
+    return EXIT_OK if report.holds else EXIT_BROKEN_PROMISE
+
+
+def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+    """The executors asked for, and where the spiking one counts its events."""
+    from lapis.convert.simulate import Events
+    from lapis.convert.verify import spiking_executor
+
+    network, events = opened.network, Events(opened.network.config.window)
+    chosen = only or tuple(name for name in EXECUTORS if opened.trained is not None or name == "spikes")
+    table: dict[str, Any] = {}
+    if "spikes" in chosen:
+        table["spikes"] = spiking_executor(network, events)
+    if {"stages", "trained"} & set(chosen):
+        if opened.trained is None:
+            raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
+        from lapis.convert.trained import stagewise_executor, trained_executor
+
+        if "stages" in chosen:
+            table["stages"] = stagewise_executor(opened.trained, network)
+        if "trained" in chosen:
+            table["trained"] = trained_executor(opened.trained, network.preprocess)
+    return table, events
+
+
+def _table(record: dict[str, Any]) -> str:
+    lines = [f"{record['model']}: {record['images']} images against the integer model"]
+    if not record["exact"]:
+        lines.append("Its weights are floats: executors agree up to the order of their sums.")
+    lines.append(f"{'':10} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
+    for name, row in record["executors"].items():
+        if name == "integers":
+            continue
+        lines.append(
+            f"{name:10} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
+            f"{row['largest_code_difference']:4} {row['same_top1']:>5}/{row['images']:<5} "
+            f"{row['seconds_per_image']:8.3f}  {_verdict(row)}"
+        )
+    for name, row in record["executors"].items():
+        if row["first_mismatch"]:
+            lines.append(f"first difference of {name}: {row['first_mismatch']['text']}")
+    if "top1" in record:
+        lines.append("top-1 in %  " + "  ".join(f"{name} {share:.2f}" for name, share in record["top1"].items()))
+    if "spiking" in record:
+        facts = record["spiking"]
+        lines.append(
+            f"one image as spikes: {facts['spikes_per_image']:,.0f} spikes, "
+            f"{facts['synaptic_operations_per_image']:,.0f} synaptic operations, {facts['latency_steps']} steps"
+        )
+    lines.append("every promise holds" if record["promises_hold"] else "A PROMISE IS BROKEN")
+    return "\n".join(lines)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["promise"] == "none":
+        return ""
+    return "holds" if row["holds"] else "BROKEN"

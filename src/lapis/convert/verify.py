@@ -1,0 +1,210 @@
+"""Do the executors agree? Every code at every measuring point of every block, and the logits.
+
+The integer model is the definition. An executor is a function from images to (logits, trace); what is asked of it is
+its promise. Any number of executors can be compared: a table of name -> Executor is all that `verify` takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from lapis.convert.arithmetic import Float32
+from lapis.convert.network import Network
+from lapis.convert.simulate import Events, Simulator
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.trace import POINTS, Point, Trace
+
+# equal: every bit. ties: the same codes but for a share that float rounding decides. none: only reported.
+Promise = Literal["equal", "ties", "none"]
+# Codes that may differ at one point where a float sum stands against an integer one. Affinities of 15 bits move a
+# readout by about 1e-4 of a step, and one row in some 1e5 across the border between two powers of two.
+TIE_SHARE = 2e-3
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A way to run a network, and what it promises with respect to the integer model."""
+
+    run: Callable[[Pixels], tuple[Any, Trace]]
+    promise: Promise
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One code that differs: where it is, what the integer model says and what was seen."""
+
+    block: int
+    point: Point
+    image: int
+    token: int
+    channel: int
+    expected: int
+    seen: int
+
+    def __str__(self) -> str:
+        return (
+            f"block {self.block}, {self.point}, image {self.image}, token {self.token}, channel {self.channel}: "
+            f"{self.expected} expected, {self.seen} seen"
+        )
+
+
+@dataclass
+class PointCount:
+    """Codes compared at one block and point, how many differ and by how much at most."""
+
+    codes: int = 0
+    differing: int = 0
+    largest: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.differing / max(1, self.codes)
+
+
+@dataclass
+class Agreement:
+    """One executor against the integer model, over all images."""
+
+    name: str
+    promise: Promise
+    images: int = 0
+    seconds: float = 0.0
+    points: dict[tuple[int, Point], PointCount] = field(default_factory=dict)
+    first: Mismatch | None = None
+    logits_differing: int = 0
+    largest_logit_difference: float = 0.0
+    same_top1: int = 0
+    right: int = 0
+
+    @property
+    def codes(self) -> int:
+        return sum(count.codes for count in self.points.values())
+
+    @property
+    def differing(self) -> int:
+        return sum(count.differing for count in self.points.values())
+
+    @property
+    def largest(self) -> int:
+        return max((count.largest for count in self.points.values()), default=0)
+
+    @property
+    def holds(self) -> bool:
+        if self.promise == "equal":
+            return self.differing == 0 and self.logits_differing == 0
+        if self.promise == "ties":
+            return all(count.share <= TIE_SHARE for count in self.points.values())
+        return True
+
+    def add(self, expected: tuple[Float32, Trace], seen: tuple[Any, Trace], labels: Any) -> None:
+        """Take in one batch."""
+        (logits, trace), (other_logits, other_trace) = expected, seen
+        if set(trace) != set(other_trace):
+            raise LapisError(f"{self.name} measured other points than the integer model")
+        for block, point in sorted(trace, key=lambda key: (key[0], POINTS.index(key[1]))):
+            self._compare(block, point, trace[block, point], other_trace[block, point])
+        other = np.asarray(other_logits, dtype=np.float32)
+        self.logits_differing += int((other != logits).any(axis=1).sum())
+        self.largest_logit_difference = max(self.largest_logit_difference, float(np.abs(other - logits).max()))
+        self.same_top1 += int((other.argmax(axis=1) == logits.argmax(axis=1)).sum())
+        if labels is not None:
+            self.right += int((other.argmax(axis=1) == labels).sum())
+        self.images += len(logits)
+
+    def _compare(self, block: int, point: Point, expected: Any, seen: Any) -> None:
+        if expected.shape != seen.shape:
+            raise LapisError(f"{self.name} has shape {seen.shape} at {point} of block {block}, not {expected.shape}")
+        difference = np.abs(expected.astype(np.int64) - seen.astype(np.int64))
+        count = self.points.setdefault((block, point), PointCount())
+        count.codes += difference.size
+        count.differing += int(np.count_nonzero(difference))
+        count.largest = max(count.largest, int(difference.max(initial=0)))
+        if self.first is None and difference.any():
+            image, token, channel = (int(axis[0]) for axis in np.nonzero(difference))
+            values = int(expected[image, token, channel]), int(seen[image, token, channel])
+            self.first = Mismatch(block, point, self.images + image, token, channel, *values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "promise": self.promise,
+            "holds": self.holds,
+            "images": self.images,
+            "codes": self.codes,
+            "codes_differing": self.differing,
+            "largest_code_difference": self.largest,
+            "images_with_other_logits": self.logits_differing,
+            "largest_logit_difference": self.largest_logit_difference,
+            "same_top1": self.same_top1,
+            "right": self.right,
+            "seconds_per_image": round(self.seconds / max(1, self.images), 4),
+            "first_mismatch": None if self.first is None else {**vars(self.first), "text": str(self.first)},
+            "points": {
+                f"{block}.{point}": [count.codes, count.differing, count.largest]
+                for (block, point), count in self.points.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What every executor did; `events` are those of the spiking one, where it ran."""
+
+    reference: Agreement
+    agreements: tuple[Agreement, ...]
+    labelled: bool
+    events: Events | None = None
+
+    @property
+    def holds(self) -> bool:
+        return all(agreement.holds for agreement in self.agreements)
+
+
+def integer_executor(network: Network) -> Executor:
+    return Executor(network.watch, "equal")
+
+
+def spiking_executor(network: Network, events: Events) -> Executor:
+    """The simulator; what happens in it is added to `events`."""
+    simulator = Simulator(network)
+
+    def run(images: Pixels) -> tuple[Float32, Trace]:
+        logits, trace, happened = simulator.run(images)
+        events.add(happened)
+        return logits, trace
+
+    return Executor(run, "equal" if network.exact else "ties")
+
+
+def verify(
+    network: Network,
+    executors: dict[str, Executor],
+    batches: Iterable[tuple[Pixels, Any]],
+    on_batch: Callable[[int], None] = lambda images: None,
+) -> Report:
+    """Compare `executors` with the integer model of `network` on batches of (images, labels or None)."""
+    reference = Agreement("integers", "equal")
+    agreements = tuple(Agreement(name, executor.promise) for name, executor in executors.items())
+    labelled = True
+    for images, labels in batches:
+        expected = _timed(reference, network.watch, images)
+        reference.add(expected, expected, labels)
+        for agreement, executor in zip(agreements, executors.values(), strict=True):
+            agreement.add(expected, _timed(agreement, executor.run, images), labels)
+        labelled = labelled and labels is not None
+        on_batch(reference.images)
+    if not reference.images:
+        raise LapisError("there was no image to verify on; pass at least one")
+    return Report(reference, agreements, labelled)
+
+
+def _timed(agreement: Agreement, run: Callable[[Pixels], tuple[Any, Trace]], images: Pixels) -> tuple[Any, Trace]:
+    start = time.perf_counter()
+    result = run(images)
+    agreement.seconds += time.perf_counter() - start
+    return result

@@ -1,0 +1,105 @@
+// The demo's report: figures of one run, set out to be read.
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const data = JSON.parse(byId("data").textContent);
+
+function element(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+
+const whole = (n) => Math.round(n).toLocaleString("en");
+const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
+
+function headline() {
+  const { accuracy, energy, speed, equality } = data;
+  const codes = equality.reduce((sum, row) => sum + row.codes, 0);
+  const differ = equality.reduce((sum, row) => sum + row.codes_differing, 0);
+  const tiles = [
+    [`${accuracy.top1.toFixed(1)} %`, `right, of ${accuracy.images} CIFAR-10 images`],
+    [differ ? whole(differ) : "0", `of ${whole(codes)} codes differ between engine, spikes and integers`],
+    [energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–", "less energy than the dense network"],
+    [speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`, speed.ratio ? "faster than PyTorch FP32, on one core" : "an image, on one core"],
+  ];
+  byId("headline").replaceChildren(...tiles.map(([value, name]) => element("div", { className: "card" }, element("dt", {}, name), element("dd", {}, value))));
+}
+
+function answers() {
+  byId("answers").replaceChildren(
+    ...data.answers.map((answer) =>
+      element(
+        "figure",
+        { className: answer.right ? "answer" : "answer wrong" },
+        element("img", { src: answer.image, alt: answer.label }),
+        element("figcaption", {}, `${answer.right ? "✓" : "✗"} ${answer.prediction} ${Math.round(100 * answer.score)} %`, ...(answer.right ? [] : [element("small", {}, `is ${answer.label}`)])),
+      ),
+    ),
+  );
+  byId("answers-says").textContent =
+    `The first images of the packaged CIFAR-10 slice, classified by ${data.engine}. Over all ${data.accuracy.images}: ` +
+    `top-1 ${data.accuracy.top1.toFixed(2)} %, top-5 ${data.accuracy.top5.toFixed(2)} %.`;
+  byId("explain").href = data.explain;
+}
+
+function equality() {
+  byId("equal-says").textContent =
+    `The integer model is the definition. The engine and the spiking network, simulated step by step, are compared with it code by code at every measuring point. ` +
+    `One image takes ${whole(data.spikes)} spikes, ${whole(data.operations)} synaptic operations and ${whole(data.latency)} steps.`;
+  byId("equality").replaceChildren(
+    element("thead", {}, line("th", ["executor", "images", "promise", "codes compared", "differ", "logits differ", "seconds an image", ""])),
+    element("tbody", {}, ...data.equality.map((row) => line("td", [row.name, String(row.images), row.promise === "equal" ? "bit for bit" : "but for ties", whole(row.codes), whole(row.codes_differing), String(row.images_with_other_logits), row.seconds_per_image.toPrecision(2), row.holds ? "✓ holds" : "✗ broken"]))),
+  );
+}
+
+function energy() {
+  const made = data.energy;
+  const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
+  rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
+  const says = `${Charts.number(made.energy_mj)} mJ an image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
+  byId("energy-head").textContent =
+    `${says}, at the activities measured over ${data.measured} images: ` +
+    Object.entries(data.activities).map(([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`).join(", ") + ".";
+  Charts.energy(byId("energy"), { rows, label: says });
+  byId("energy-says").replaceChildren(
+    element("span", { className: "mark ours" }), "Lapis ", element("span", { className: "mark dense" }), "dense. ",
+    `Convention ${made.convention}: ${made.counted}; ${made.node}. At the right: how many times less.`,
+  );
+}
+
+function speed() {
+  const { ours_ms, rival_ms, rival } = data.speed;
+  byId("speed-says").textContent = "One image at a time on one thread, median of runs that took turns on this machine.";
+  const bars = [[`Lapis, ${data.engine}`, ours_ms, "ours-bar"]];
+  if (rival_ms !== null) bars.push([rival, rival_ms, "rival-bar"]);
+  const longest = Math.max(...bars.map((bar) => bar[1]));
+  byId("speed").replaceChildren(
+    ...bars.map(([name, ms, kind]) =>
+      element(
+        "div",
+        { className: "pace" },
+        element("span", {}, name),
+        element("span", { className: "pace-bar" }, element("span", { className: kind, style: `width:${(100 * ms) / longest}%` })),
+        element("b", {}, `${ms.toFixed(1)} ms`),
+      ),
+    ),
+    ...(rival_ms === null ? [element("p", { className: "caption" }, `No comparison: ${rival}.`)] : []),
+  );
+}
+
+byId("source").textContent = `${data.model} · ${(data.bytes / 1e6).toFixed(2)} MB · T = ${data.window}`;
+byId("foot").textContent = `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
+byId("training").hidden = !data.training;
+byId("training-says").textContent = data.training;
+byId("theme").addEventListener("click", () => {
+  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+});
+for (const draw of [headline, answers, equality, energy, speed]) draw();
+let width = document.body.clientWidth;
+new ResizeObserver(() => {
+  if (document.body.clientWidth === width) return;
+  width = document.body.clientWidth;
+  energy();
+}).observe(document.body);

@@ -1,0 +1,42 @@
+"""The page of a deployed network: the codes of its integers, and the leak they are read from. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lapis.convert.network import Network
+from lapis.preprocess import Pixels
+from lapis.report.page.explained import Explained, Leak, ReadoutScale
+
+# Any executor of the network: images (B, S, S, 3) to logits and trace, such as `Network.watch` or `Session.watch`.
+Watch = Callable[[Pixels], Any]
+
+
+def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **about: Any) -> Explained:
+    """Run a deployed network on one image of any size and keep everything that fired."""
+    pixels = network.preprocess.resize(image)
+    logits, trace = (watch or network.watch)(pixels[None])
+    blocks = network.blocks
+    mantissa = np.stack([block.leak.mantissa for block in blocks])
+    exponent = np.stack([block.leak.exponent for block in blocks])
+    delays = [block.leak.delay.astype(np.int64) for block in blocks if block.leak.delay is not None]
+    return Explained(
+        config=network.config,
+        image=pixels,
+        class_names=network.class_names,
+        logits=np.asarray(logits[0], dtype=np.float64),
+        trace=trace,
+        # beta = mantissa 2**-(32 + exponent) = exp(-1/tau)
+        tau=-1.0 / (np.log(mantissa.astype(np.float64)) - (32 + exponent) * math.log(2.0)),
+        delays=np.stack(delays) if delays else None,
+        leak=Leak(mantissa, exponent),
+        readout=ReadoutScale(
+            np.array([float(block.readout.scale) for block in blocks]),
+            np.array([float(block.readout.shift) for block in blocks]),
+        ),
+        **{"executor": "the integer model"} | about,
+    )

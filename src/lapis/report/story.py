@@ -1,0 +1,173 @@
+"""What Lapis promises, checked on one packed model and real images: one function a promise, each returning its facts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis import pack
+from lapis.config import FLOAT_WEIGHTS, LapisConfig
+from lapis.convert.network import Network
+from lapis.convert.simulate import Events
+from lapis.convert.verify import Agreement, Executor, spiking_executor, verify
+from lapis.energy import Estimate, estimate
+from lapis.preprocess import Pixels
+from lapis.runtime.evaluate import Evaluation, evaluate
+from lapis.runtime.session import NUMPY, Prediction, Session
+from lapis.trace import Tally
+
+Labels = npt.NDArray[np.int64]
+
+# The simulator walks every step of every neuron, about a second an image; the engine answers in milliseconds.
+SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
+BATCH = 16
+TIMED_RUNS = 25
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A packed model, opened once for all steps."""
+
+    path: Path
+    network: Network
+    session: Session
+
+    @property
+    def config(self) -> LapisConfig:
+        return self.network.config
+
+    @property
+    def engine(self) -> str:
+        """How the session runs, in words."""
+        return "numpy" if self.session.executor == NUMPY else f"the native engine ({self.session.executor})"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One image, what was said of it and what it is."""
+
+    image: Pixels
+    best: Prediction
+    label: str
+
+    @property
+    def right(self) -> bool:
+        return self.best.name == self.label
+
+
+@dataclass(frozen=True)
+class Equality:
+    """Executors against the integer model, code by code, and what the spiking one did."""
+
+    agreements: tuple[Agreement, ...]
+    events: Events
+
+    @property
+    def holds(self) -> bool:
+        return all(agreement.holds for agreement in self.agreements)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Median milliseconds an image, one image at a time on one thread; `rival_ms` is None where it cannot run."""
+
+    ours_ms: float
+    rival_ms: float | None
+    rival: str
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.rival_ms is None else self.rival_ms / self.ours_ms
+
+
+def open_subject(path: Path) -> Subject:
+    network = pack.load(path)
+    return Subject(path, network, Session(network))
+
+
+def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Answer]:
+    """Every image with its likeliest class."""
+    ranked = subject.session.predict(images, k=1)
+    return [Answer(image, best[0], names[label]) for image, best, label in zip(images, ranked, labels, strict=True)]
+
+
+def compare(subject: Subject, images: Pixels) -> Equality:
+    """Spikes and engine against the integer model: every code at every measuring point, and the logits."""
+    pixels = subject.session.read(images[:ENGINE_IMAGES])
+    events = Events(subject.config.window)
+    spikes = verify(
+        subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
+    )
+    promise: Any = "equal" if subject.network.exact else "ties"
+    engine = verify(subject.network, {"engine": Executor(subject.session.watch, promise)}, _batches(pixels, BATCH))
+    return Equality((*spikes.agreements, *engine.agreements), events)
+
+
+def score(subject: Subject, images: Pixels, labels: Labels) -> Evaluation:
+    """Top-1 and top-5 with the engine."""
+    return evaluate(subject.session, images, labels)
+
+
+def spend(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
+    """What fired over the images, and the energy of one image at those activities, under the paper's convention."""
+    tally = Tally()
+    for pixels, _ in _batches(subject.session.read(images), BATCH):
+        tally.add(subject.session.watch(pixels).trace)
+    return tally, estimate(subject.config, tally)
+
+
+def race(subject: Subject, image: Pixels) -> Speed:
+    """The engine beside the dense network of the same shape in PyTorch FP32, taking turns."""
+    pixels = subject.session.read(image[None])
+    runs: dict[str, Callable[[], object]] = {"ours": lambda: subject.session.run(pixels)}
+    rival, reason = _dense_in_torch(subject.config)
+    if rival is not None:
+        runs["rival"] = rival
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(TIMED_RUNS + 2):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            # The first turns warm caches.
+            if turn >= 2:
+                taken[name].append(1e3 * (time.perf_counter() - start))
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    return Speed(medians["ours"], medians.get("rival"), reason)
+
+
+def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, str]:
+    """A run of the dense network of this shape on one thread, or None and why it cannot be."""
+    try:
+        import torch
+
+        from lapis.nn import LapisViT
+    except ImportError:
+        return None, "torch is not installed: pip install 'lapis-snn[train]'"
+    dense = config.replace(
+        quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
+    )
+    # Its speed does not depend on its weights.
+    model = LapisViT(dense).eval()
+    images = torch.zeros(1, 3, config.image_size, config.image_size)
+
+    def run() -> object:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.inference_mode():
+                return model(images)
+        finally:
+            torch.set_num_threads(threads)
+
+    return run, f"PyTorch {torch.__version__} eager FP32, the dense network of this shape"
+
+
+def _batches(pixels: Pixels, size: int) -> list[tuple[Pixels, None]]:
+    return [(pixels[start : start + size], None) for start in range(0, len(pixels), size)]

@@ -1,0 +1,178 @@
+"""Ablations: variants of one recipe under one schedule and one set of seeds, as a table, a CSV and a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from lapis.config import ActivationModes, Mode, Relation, nearest
+from lapis.errors import LapisError
+from lapis.files import write_atomically
+from lapis.train import recipes
+from lapis.train.checkpoint import STATE_FILE
+from lapis.train.distributed import Processes
+from lapis.train.loop import SUMMARY_FILE, train
+from lapis.train.recipe import Recipe
+
+Study = Literal["relation", "deployment", "activation"]
+STUDIES: tuple[Study, ...] = get_args(Study)
+
+CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
+POINT_COLUMNS = ("attention_in", "q", "k", "v", "readout", "mlp_in", "mlp_hidden")
+COLUMNS = ("variant", "seed", "top1", "top5", "images", "energy_mj", *POINT_COLUMNS, "steps", "seconds")
+
+# Accuracies that the paper prints for its own networks (CIFAR-10 for relations, ImageNet for deployment).
+PAPER: dict[str, dict[str, float]] = {
+    "relation": {"dot": 97.09, "gaussian": 91.44, "hamming": 87.92, "laplacian": 96.56},
+    "deployment": {"exact W32": 83.70, "pow2 W32": 83.39, "pow2 W6": 83.25},
+    "activation": {},
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row: a recipe, and the variant whose trained network it starts from, if any."""
+
+    name: str
+    recipe: Recipe
+    after: str | None = None
+
+
+def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
+    """The rows of a study around the recipe `base`; `settings` change every one of them alike."""
+    if study not in STUDIES:
+        raise LapisError(f"unknown ablation {study!r}; {nearest(study, STUDIES)}use {', '.join(STUDIES)}")
+    if study == "deployment":
+        exact, pow2, w6 = (_stage(f"{base}{suffix}", settings) for suffix in ("", "_pow2", "_w6"))
+        # As in the paper, both recoveries start from the network with exact rows.
+        return [
+            Variant("exact W32", exact),
+            Variant("pow2 W32", pow2, "exact W32"),
+            Variant("pow2 W6", w6, "exact W32"),
+        ]
+    recipe = _stage(base, settings)
+    if study == "relation":
+        return [
+            Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))
+            for relation in get_args(Relation)
+        ]
+    return [
+        Variant(mode, replace(recipe, model=recipe.model.replace(modes=ActivationModes.all(mode))))
+        for mode in get_args(Mode)
+    ]
+
+
+def run_study(
+    rows: list[Variant], seeds: Sequence[int], data: Path | None, out: Path, processes: Processes, quiet: bool = False
+) -> list[dict[str, Any]] | None:
+    """Train every variant with every seed, one after the other; None where a run was asked to stop.
+
+    What is finished is not run again, what was interrupted is resumed: the same command continues a study.
+    """
+    records: list[dict[str, Any]] = []
+    for seed in seeds:
+        for row in rows:
+            folder = _folder(out, row.name, seed)
+            recipe = replace(row.recipe, seed=seed)
+            if row.after is not None:
+                recipe = replace(recipe, start=str(_folder(out, row.after, seed)))
+            summary = _finished(folder, recipe)
+            if summary is None:
+                resume = (folder / STATE_FILE).exists()
+                summary = train(recipe, data, folder, processes, resume, quiet)
+            if summary["interrupted"]:
+                return None
+            records.append(_record(row.name, seed, summary))
+    return records
+
+
+def write_study(study: str, title: str, records: list[dict[str, Any]], out: Path) -> list[Path]:
+    """The CSV and, with matplotlib, the plot of a study."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomically(out / CSV_FILE, text.getvalue().encode())
+    _plot(study, title, records, out / PLOT_FILE)
+    return [out / CSV_FILE, out / PLOT_FILE]
+
+
+def table(study: str, records: list[dict[str, Any]]) -> str:
+    """Mean and range over seeds, one row a variant, with the paper's figure where there is one."""
+    names = list(dict.fromkeys(record["variant"] for record in records))
+    lines = [f"{'variant':<12} {'top-1 %':>8} {'range':>15} {'energy mJ':>10} {'seeds':>5} {'paper %':>8}"]
+    for name in names:
+        mine = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in mine]
+        energies = [record["energy_mj"] for record in mine if record["energy_mj"] != ""]
+        energy = f"{sum(energies) / len(energies):.4f}" if energies else "-"
+        paper = PAPER[study].get(name)
+        printed = "-" if paper is None else f"{paper:.2f}"
+        spread = f"{min(tops):.2f}..{max(tops):.2f}"
+        lines.append(f"{name:<12} {_mean(tops):>8.2f} {spread:>15} {energy:>10} {len(mine):>5} {printed:>8}")
+    return "\n".join(lines)
+
+
+def _stage(name: str, settings: Sequence[str]) -> Recipe:
+    return recipes.load(name).with_overrides(list(settings))
+
+
+def _folder(out: Path, variant: str, seed: int) -> Path:
+    return out / f"{variant.replace(' ', '_')}-seed{seed}"
+
+
+def _finished(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
+    """The summary of a run that reached its end with this very recipe."""
+    if not (folder / SUMMARY_FILE).is_file():
+        return None
+    written = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    if written != json.loads(json.dumps(recipe.to_dict())):
+        raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
+    summary: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return summary
+
+
+def _record(name: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:
+    activity, energy = summary.get("activity", {}), summary.get("energy") or {}
+    return {
+        "variant": name,
+        "seed": seed,
+        "energy_mj": energy.get("energy_mj", ""),
+        **{key: summary[key] for key in ("top1", "top5", "images", "steps", "seconds")},
+        **{point: activity.get(point, "") for point in POINT_COLUMNS},
+    }
+
+
+def _plot(study: str, title: str, records: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = list(dict.fromkeys(record["variant"] for record in records))
+    for index, name in enumerate(names):
+        mine = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in mine]
+        if study == "relation":
+            axes.bar(index, _mean(tops), width=0.6, color="#26619c")
+            axes.plot([index] * len(tops), tops, "o", color="black", markersize=3)
+        else:
+            axes.plot([record["energy_mj"] for record in mine], tops, "o", label=name)
+    if study == "relation":
+        axes.set_xticks(range(len(names)), names)
+    else:
+        axes.set_xlabel("energy of an image, mJ (the paper's convention)")
+        axes.legend(frameon=False)
+    axes.set_ylabel("test top-1 (%)")
+    axes.set_title(title)
+    figure.savefig(path, dpi=120)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

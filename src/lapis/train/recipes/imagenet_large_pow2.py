@@ -1,0 +1,22 @@
+"""Recovery of imagenet_large: power-of-two rows and a spike-coded readout, W32.
+
+Command:   lapis train imagenet_large_pow2 --data DIR --start runs/imagenet_large
+Expected:  83.39 % (paper).
+Ours:      not run: it needs GPUs.
+
+From the paper: 10 epochs, batch 108, lr 2e-5, no warm-up, starting from the network with exact rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapis.train.recipes.imagenet_large import RECIPE as EXACT
+
+RECIPE = replace(
+    EXACT,
+    name="imagenet_large_pow2",
+    model=EXACT.model.replace(row_scale="pow2", readout="spikes"),
+    start="runs/imagenet_large",
+    optim=replace(EXACT.optim, lr=2e-5, batch=108, epochs=10, warmup_epochs=0),
+)

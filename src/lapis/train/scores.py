@@ -1,0 +1,85 @@
+"""What an evaluation counts, whichever executor answered; needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.config import LapisConfig
+from lapis.energy.estimate import estimate
+from lapis.trace import Tally
+
+TOP = 5
+
+
+@dataclass
+class Scores:
+    """Counts over images, which add up over processes; shares are in percent."""
+
+    images: int = 0
+    right: int = 0
+    right_in_five: int = 0
+    loss_sum: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    unreadable: list[str] = field(default_factory=list)
+    energy: dict[str, Any] | None = None
+
+    @property
+    def top1(self) -> float:
+        return 100 * self.right / max(1, self.images)
+
+    @property
+    def top5(self) -> float:
+        return 100 * self.right_in_five / max(1, self.images)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy."""
+        return self.loss_sum / max(1, self.images)
+
+    def count(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> None:
+        """Take in a batch: logits (n, classes), labels (n,). Of equal logits the lower class comes first."""
+        rows = np.asarray(logits, np.float64)
+        mine = rows[np.arange(len(labels)), labels][:, None]
+        # A class is ahead of the label's if its logit is larger, or equal with a lower index.
+        ahead = (rows > mine) | ((rows == mine) & (np.arange(rows.shape[1]) < labels[:, None]))
+        rank = ahead.sum(axis=1)
+        self.images += len(labels)
+        self.right += int((rank == 0).sum())
+        self.right_in_five += int((rank < TOP).sum())
+        peak = rows.max(axis=1, keepdims=True)
+        self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - mine[:, 0]).sum())
+
+    @classmethod
+    def merged(cls, parts: list[Scores]) -> Scores:
+        """The scores of all processes together."""
+        total = cls()
+        for part in parts:
+            total.images += part.images
+            total.right += part.right
+            total.right_in_five += part.right_in_five
+            total.loss_sum += part.loss_sum
+            total.tally.merge(part.tally)
+            total.unreadable += part.unreadable
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        """What goes into logs and onto the screen."""
+        record: dict[str, Any] = {"top1": self.top1, "top5": self.top5, "images": self.images, "loss": self.loss}
+        if self.tally.images:
+            record["activity"] = {point: round(share, 6) for point, share in self.tally.activities().items()}
+        if self.energy is not None:
+            record["energy"] = self.energy
+        if self.unreadable:
+            record["unreadable"] = self.unreadable
+        return record
+
+
+def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:
+    """The energy of one image at the activities measured, under the paper's convention; None where none were."""
+    if not config.quantize or not tally.images:
+        return None
+    return estimate(config, tally).summary()

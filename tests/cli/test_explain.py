@@ -1,0 +1,105 @@
+"""`lapis explain` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from lapis import pack
+from lapis.cli import main
+from lapis.config import LapisConfig
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+
+CONFIG = LapisConfig(
+    image_size=24,
+    patch_size=8,
+    classes=10,
+    width=12,
+    depth=2,
+    heads=2,
+    row_scale="pow2",
+    readout="spikes",
+    weight_bits=6,
+)
+
+
+@pytest.fixture(scope="module")
+def files(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same network as a checkpoint and packed, and a picture of another size."""
+    from lapis.convert.from_model import from_model
+    from lapis.nn import save_network
+
+    folder = tmp_path_factory.mktemp("models")
+    model, _ = small_model(CONFIG, seed=1)
+    packed, checkpoint, picture = folder / "packed.safetensors", folder / "run.safetensors", folder / "frog.png"
+    pack.save(packed, from_model(model, class_names=CIFAR10_CLASSES))
+    save_network(checkpoint, model, {"labels": list(CIFAR10_CLASSES), "normalise": "imagenet"})
+    Image.fromarray(load_slice().images[4]).resize((50, 70)).save(picture)
+    return {"packed": packed, "checkpoint": checkpoint, "picture": picture}
+
+
+@pytest.mark.parametrize("kind", ["packed", "checkpoint"])
+def test_a_page_is_written_for_a_packed_file_and_a_checkpoint(
+    files: dict[str, Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    assert main(["explain", str(files[kind]), str(files["picture"]), "-o", str(out), "--json"]) == EXIT_OK
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["bytes"] == out.stat().st_size < 5_000_000
+    assert facts["prediction"] in CIFAR10_CLASSES
+    assert 0 < facts["spikes"] < facts["neurons"]
+    assert "frog.png" in out.read_text(encoding="utf-8")
+
+
+def test_a_packaged_image_brings_its_label(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    assert main(["explain", str(files["packed"]), "slice:0", "-o", str(out), "-q"]) == EXIT_OK
+    assert capsys.readouterr().out.strip() == str(out)
+    assert f'"label":"{CIFAR10_CLASSES[load_slice().labels[0]]}"' in out.read_text(encoding="utf-8")
+
+
+def test_a_packed_file_is_explained_without_torch(files: dict[str, Path], tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from lapis.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["explain", str(files["packed"]), str(files["picture"]), "-o", str(tmp_path / "page.html")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_OK, done.stderr
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_a_checkpoint_without_torch_says_what_to_install(files: dict[str, Path], tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from lapis.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["explain", str(files["checkpoint"]), "slice:1", "-o", str(tmp_path / "page.html")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_BAD_INPUT
+    assert "pip install 'lapis-snn[train]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "image", "says"),
+    [
+        ("no_such_model", "slice:0", "neither a file nor a packaged model"),
+        ("packed", "slice:400", "slice:0 to slice:399"),
+        ("packed", "slice:x", "slice:0 to slice:399"),
+        ("packed", "nowhere.png", "nowhere.png"),
+        ("packed", "packed", "no image"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    files: dict[str, Path], model: str, image: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(files.get(model, model)), str(files.get(image, image)), "-o", str(tmp_path / "page.html")]
+    assert main(["explain", *words]) == EXIT_BAD_INPUT
+    error = capsys.readouterr().err
+    assert error.startswith("lapis: error:")
+    assert says in error
+    assert not (tmp_path / "page.html").exists()

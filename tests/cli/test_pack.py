@@ -1,0 +1,86 @@
+"""`lapis pack` and `lapis unpack` as a person meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from lapis.cli import main
+from lapis.config import LapisConfig
+from lapis.convert.synthetic import random_network
+from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.nn import save_network
+from lapis.pack import load, save
+
+if TYPE_CHECKING:
+    from tests.conftest import SmallModel
+
+CONFIG = LapisConfig(
+    image_size=8,
+    patch_size=4,
+    classes=3,
+    width=8,
+    depth=2,
+    heads=2,
+    row_scale="pow2",
+    readout="spikes",
+    weight_bits=6,
+)
+
+
+@pytest.fixture
+def checkpoint(small_model: SmallModel, tmp_path: Path) -> Path:
+    path = tmp_path / "trained.safetensors"
+    save_network(path, small_model(CONFIG)[0], {"normalise": "half", "dataset": "cifar10", "labels": ["a", "b", "c"]})
+    return path
+
+
+def test_a_checkpoint_is_packed_with_its_names_and_preprocessing(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out" / "packed.safetensors"
+    assert main(["pack", str(checkpoint), "-o", str(target), "--fraction-bits", "14", "--json"]) == EXIT_OK
+    record = json.loads(capsys.readouterr().out)
+    assert record["bytes"] == target.stat().st_size
+    network = load(target)
+    assert network.class_names == ("a", "b", "c")
+    assert (network.preprocess.mean, network.preprocess.crop, network.fraction_bits) == ((0.5, 0.5, 0.5), 1.0, 14)
+
+
+def test_without_a_target_the_file_lies_beside_the_checkpoint(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", str(checkpoint)]) == EXIT_OK
+    assert checkpoint.with_suffix(".packed.safetensors").is_file()
+    assert "bytes" in capsys.readouterr().out
+
+
+def test_unpacking_shows_and_writes_what_is_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed, arrays = tmp_path / "n.safetensors", tmp_path / "n.npz"
+    network = random_network(CONFIG)
+    save(packed, network)
+    assert main(["unpack", str(packed), "-o", str(arrays), "--json"]) == EXIT_OK
+    record = json.loads(capsys.readouterr().out)
+    assert record["repacks_to_the_same_bytes"] is True
+    assert sum(tensor["bytes"] for tensor in record["tensors"].values()) < record["bytes"]
+    with np.load(arrays) as written:
+        assert (written["blocks.1.fc2.weight"] == network.blocks[1].fc2.weight).all()
+    assert main(["unpack", str(packed)]) == EXIT_OK
+    assert "the same bytes" in capsys.readouterr().out
+
+
+def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = tmp_path / "n.safetensors"
+    save(packed, random_network(CONFIG))
+    for arguments, word in (
+        (["pack", str(packed)], "packed already"),
+        (["pack"], "name a checkpoint"),
+        (["pack", str(tmp_path / "missing.safetensors")], "neither a file"),
+        (["unpack", str(checkpoint)], "lapis pack"),
+    ):
+        assert main(arguments) == EXIT_BAD_INPUT
+        assert word in capsys.readouterr().err

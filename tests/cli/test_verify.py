@@ -1,0 +1,129 @@
+"""`lapis verify` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from lapis.cli import main
+from lapis.config import LapisConfig
+from lapis.convert import simulate
+from lapis.convert.from_model import from_model
+from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.nn import save_network
+from lapis.pack import save
+
+if TYPE_CHECKING:
+    from tests.conftest import SmallModel
+
+CONFIG = LapisConfig(
+    image_size=8,
+    patch_size=4,
+    classes=10,
+    width=12,
+    depth=2,
+    heads=2,
+    row_scale="pow2",
+    readout="spikes",
+    weight_bits=6,
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(small_model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("verify") / "trained.safetensors"
+    save_network(path, small_model(CONFIG)[0], {"normalise": "imagenet", "dataset": "cifar10"})
+    return path
+
+
+def _run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    code = main(arguments)
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_every_executor_is_compared_at_every_point(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, record = _run(["verify", str(checkpoint), "-n", "4", "--json", "--quiet"], capsys)
+    assert code == EXIT_OK
+    assert record["promises_hold"] is True
+    assert set(record["executors"]) == {"integers", "spikes", "stages", "trained"}
+    spikes = record["executors"]["spikes"]
+    assert (spikes["promise"], spikes["codes_differing"], spikes["images_with_other_logits"]) == ("equal", 0, 0)
+    assert len(spikes["points"]) == 2 * 7
+    assert set(record["top1"]) == set(record["executors"])
+
+
+def test_a_packed_file_is_verified_without_torch(checkpoint: Path, tmp_path: Path, small_model: SmallModel) -> None:
+    packed = tmp_path / "packed.safetensors"
+    save(packed, from_model(small_model(CONFIG)[0]))
+    code = (
+        "import sys; sys.modules['torch'] = None; from lapis.cli import main;"
+        f"sys.exit(main(['verify', {str(packed)!r}, '-n', '2', '--quiet']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_OK, done.stderr
+    assert "every promise holds" in done.stdout
+
+
+def test_a_packed_file_has_no_trained_network(
+    checkpoint: Path, tmp_path: Path, small_model: SmallModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = tmp_path / "packed.safetensors"
+    save(packed, from_model(small_model(CONFIG)[0]))
+    assert main(["verify", str(packed), "--only", "trained"]) == EXIT_BAD_INPUT
+    assert "holds no trained network" in capsys.readouterr().err
+
+
+def test_a_neuron_that_is_wrong_is_named(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real comparison on a simulator with one real fault: a synapse that is one too strong."""
+    healthy = simulate.integrate
+
+    def faulty(spikes: Any, synapses: Any) -> Any:
+        changed = synapses.copy()
+        changed[0, 0] += 40
+        return healthy(spikes, changed)
+
+    monkeypatch.setattr(simulate, "integrate", faulty)
+    code, record = _run(["verify", str(checkpoint), "-n", "2", "--only", "spikes", "--json", "--quiet"], capsys)
+    assert code == EXIT_BROKEN_PROMISE
+    first = record["executors"]["spikes"]["first_mismatch"]
+    assert (first["block"], first["channel"]) == (0, 0)
+    assert first["point"] == "q"
+    assert first["expected"] != first["seen"]
+    assert main(["verify", str(checkpoint), "-n", "2", "--only", "spikes", "--quiet"]) == EXIT_BROKEN_PROMISE
+    assert "first difference of spikes: block 0, q, image" in capsys.readouterr().out
+
+
+def test_float_weights_say_that_they_are_not_exact(
+    small_model: SmallModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w32.safetensors"
+    save_network(path, small_model(CONFIG.replace(weight_bits=32))[0])
+    assert main(["verify", str(path), "-n", "2", "--quiet"]) == EXIT_OK
+    assert "up to the order of their sums" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["no_such_model", "/tmp"])
+def test_what_is_no_model_is_bad_input(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", model]) == EXIT_BAD_INPUT
+    assert "lapis: error:" in capsys.readouterr().err
+
+
+def test_images_of_a_folder_are_used(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    for label in range(10):
+        folder = tmp_path / "val" / f"{label}"
+        folder.mkdir(parents=True)
+        noise = np.random.default_rng(label).integers(0, 256, (9, 12, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / "image.png")
+    arguments = ["verify", str(checkpoint), "--data", str(tmp_path), "-n", "3", "--json", "--quiet", "--only", "spikes"]
+    code, record = _run(arguments, capsys)
+    assert (code, record["images"]) == (EXIT_OK, 3)

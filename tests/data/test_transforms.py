@@ -1,0 +1,137 @@
+"""What happens to pixels on their way into a network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapis.data.augment import OPERATIONS, rand_augment
+from lapis.data.transforms import (
+    NORMALISE,
+    Mix,
+    draw_mix,
+    erase,
+    flipped,
+    mix_images,
+    random_resized_crop,
+    renormalise,
+    shifted_crops,
+    soft_targets,
+    to_tensor,
+)
+from lapis.preprocess import Preprocess
+
+IMAGENET = NORMALISE["imagenet"]
+# torch resizes bytes with 16-bit weights, Pillow with 22-bit ones: at most one grey level apart.
+ONE_GREY_LEVEL = 1 / 255 / min(IMAGENET.std) + 1e-6
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("side", "size"), [(32, 96), (32, 32), (96, 32), (31, 47)])
+def test_training_sees_what_deployment_sees_to_one_grey_level(side: int, size: int) -> None:
+    pixels = noise(3, side, side, 3)
+    preprocess = Preprocess(size)
+    deployed = np.stack([preprocess.normalise(preprocess.resize(image)) for image in pixels])
+    ours = to_tensor(pixels, size, IMAGENET).permute(0, 2, 3, 1).numpy()
+    gap = np.abs(ours - deployed)
+    assert gap.max() <= ONE_GREY_LEVEL
+    assert (gap > 1e-6).mean() < 0.05
+
+
+def test_renormalising_is_normalising_by_the_other_rule() -> None:
+    pixels = noise(2, 8, 8, 3)
+    there = renormalise(to_tensor(pixels, 8, IMAGENET), IMAGENET, NORMALISE["half"])
+    assert torch.allclose(there, to_tensor(pixels, 8, NORMALISE["half"]), atol=1e-5)
+
+
+def test_a_centred_shift_changes_nothing_and_others_move_the_image() -> None:
+    pixels, middle = noise(2, 6, 5, 3), np.array([2, 2])
+    assert (shifted_crops(pixels, middle, middle, 2) == pixels).all()
+    moved = shifted_crops(pixels, np.array([0, 4]), middle, 2)
+    assert (moved[0, 2:] == pixels[0, :-2]).all()
+    assert (moved[1, :-2] == pixels[1, 2:]).all()
+
+
+def test_a_flip_mirrors_only_the_chosen() -> None:
+    pixels = noise(2, 4, 5, 3)
+    once = flipped(pixels, np.array([True, False]))
+    assert (once[0] == pixels[0, :, ::-1]).all()
+    assert (once[1] == pixels[1]).all()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 9))
+def test_a_random_crop_has_the_size_asked_for_whatever_the_image(seed: int, height: int, width: int) -> None:
+    crop = random_resized_crop(noise(height, width, 3), 6, 0.08, np.random.default_rng(seed))
+    assert crop.shape == (6, 6, 3)
+
+
+@given(st.integers(0, 10_000), st.floats(0, 0.3), st.booleans())
+def test_targets_stay_distributions_under_any_mix(seed: int, smoothing: float, cut: bool) -> None:
+    mix = draw_mix(np.random.default_rng(seed), 1.0, 0.0 if cut else 0.8, 1.0 if cut else 0.0, 16)
+    assert mix is not None
+    assert (mix.box is not None) == cut
+    rows = soft_targets(torch.tensor([0, 1, 2, 2]), 3, smoothing, mix)
+    assert torch.allclose(rows.sum(1), torch.ones(4))
+    assert rows.min() >= 0
+
+
+def test_the_share_of_a_cutmix_is_the_share_of_pixels_kept() -> None:
+    ones = torch.cat([torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16)])
+    for seed in range(20):
+        mix = draw_mix(np.random.default_rng(seed), 1.0, 0.0, 1.0, 16)
+        assert mix is not None
+        assert float(1 - mix_images(ones, mix)[0].mean()) == pytest.approx(mix.share)
+
+
+def test_mixup_blends_each_image_with_the_one_half_a_batch_away() -> None:
+    images = torch.arange(4.0).view(4, 1, 1, 1)
+    assert mix_images(images, Mix(0.75)).flatten().tolist() == [0.5, 1.5, 1.5, 2.5]
+
+
+def test_no_mix_where_its_probability_or_both_alphas_are_zero() -> None:
+    for seed in range(50):
+        generator = np.random.default_rng(seed)
+        assert draw_mix(generator, 0.0, 1.0, 1.0, 8) is None
+        assert draw_mix(generator, 1.0, 0.0, 0.0, 8) is None
+
+
+def test_mix_prob_is_the_share_of_batches_mixed() -> None:
+    drawn = [draw_mix(np.random.default_rng(seed), 0.1, 0.8, 1.0, 8) is not None for seed in range(2000)]
+    # Binomial: three standard deviations are 0.02.
+    assert abs(np.mean(drawn) - 0.1) < 0.02
+
+
+def test_erasing_blanks_a_box_in_chosen_images_only() -> None:
+    images = torch.ones(40, 3, 16, 16)
+    erase(images, [np.random.default_rng(seed) for seed in range(40)], 0.5)
+    blank = (images == 0).float().mean(dim=(1, 2, 3))
+    touched = blank > 0
+    assert 8 < int(touched.sum()) < 32
+    assert float(blank.max()) <= 0.4
+    untouched = torch.ones(2, 3, 8, 8)
+    assert bool((erase(untouched, [np.random.default_rng(0)] * 2, 0.0) == 1).all())
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_augmentation_keeps_size_and_type(name: str) -> None:
+    from PIL import Image
+
+    image = Image.fromarray(noise(9, 11, 3))
+    for strength in (0.0, 1.0):
+        for sign in (-1, 1):
+            result = OPERATIONS[name](image, strength, sign)
+            assert (result.size, result.mode) == (image.size, "RGB")
+
+
+def test_rand_augment_depends_on_its_generator_alone() -> None:
+    pixels = noise(12, 12, 3)
+    one, two = (rand_augment(pixels, 2, 9.0, np.random.default_rng(3)) for _ in range(2))
+    assert (one == two).all()
+    others = [rand_augment(pixels, 2, 9.0, np.random.default_rng(seed)) for seed in range(8)]
+    assert any((one != other).any() for other in others)

@@ -1,0 +1,119 @@
+"""Runs to explain: small networks in torch and deployed, and a browser to open their pages in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lapis.config import ActivationModes, LapisConfig
+from lapis.report.page import Explained, write_page
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SMALL: dict[str, Any] = {
+    "image_size": 24,
+    "patch_size": 8,
+    "classes": 4,
+    "width": 21,
+    "depth": 3,
+    "heads": 3,
+    "mlp_ratio": 2,
+    "row_scale": "pow2",
+    "readout": "spikes",
+}
+CONFIGS = {
+    "unsigned": LapisConfig(**SMALL, weight_bits=6),
+    "signed": LapisConfig(**SMALL, weight_bits=6, window=20, modes=ActivationModes.all("signed")),
+    "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", modes=ActivationModes.all("offset")),
+    "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
+}
+NAMES = ("cat", "dog", "ship", "<b>truck</b>")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run, and the executor that it came from."""
+
+    explained: Explained
+    source: Any
+
+
+@pytest.fixture(scope="session")
+def explain_torch(small_model: Callable[..., Any]) -> Callable[[str], Made]:
+    from lapis.data.transforms import NORMALISE
+    from lapis.report.page.from_model import explain_model
+
+    @cache
+    def make(name: str) -> Made:
+        model, images = small_model(CONFIGS[name], seed=3)
+        return Made(explain_model(model, images[1], NORMALISE["imagenet"], NAMES, model="small"), model)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def explain_deployed(small_model: Callable[..., Any]) -> Callable[[str], Made]:
+    from lapis.convert.from_model import from_model
+    from lapis.report.page.from_network import explain_network
+
+    @cache
+    def make(name: str) -> Made:
+        model, images = small_model(CONFIGS[name], seed=3)
+        network = from_model(model, class_names=NAMES)
+        return Made(explain_network(network, images[1], model="small"), network)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; Debian has it: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """open_page(explained, **context) -> a page that is ready; any complaint of the browser fails the test."""
+    contexts, complaints = [], []
+
+    def open_it(explained: Explained, **options: Any) -> Any:
+        path = tmp_path / "page.html"
+        write_page(path, explained)
+        context = chromium.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        page.on(
+            "request",
+            lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
+        )
+        page.goto(path.as_uri())
+        page.evaluate("Lapis.ready")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []

@@ -1,0 +1,51 @@
+"""A training run that takes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lapis.train import recipes
+from lapis.train.distributed import Processes
+from lapis.train.loop import train
+from lapis.train.recipe import Recipe
+
+# Eight steps of 16 images with two tests, everything logged.
+MICRO = (
+    "model.depth=2", "model.width=32", "model.heads=2", "model.patch_size=8", "data.limit=64", "data.test_limit=24",
+    "data.calibrate=16", "optim.batch=16", "optim.epochs=2", "optim.warmup_epochs=0.5", "keep.log_steps=1",
+    "keep.evaluate_epochs=1", "keep.watched=16",
+)  # fmt: skip
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums are only the same bit for bit on the same number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def micro() -> Callable[..., Recipe]:
+    def make(*settings: str) -> Recipe:
+        return recipes.load("smoke").with_overrides([*MICRO, *settings])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run_micro() -> Callable[..., dict[str, Any]]:
+    """Train a recipe alone and in silence."""
+
+    def run(recipe: Recipe, out: Path, resume: bool = False) -> dict[str, Any]:
+        return train(recipe, None, out, ALONE, resume=resume, quiet=True)
+
+    return run

@@ -1,0 +1,60 @@
+"""Who decays, how fast who learns, and the moving average."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lapis.config import LapisConfig
+from lapis.nn import LapisViT
+from lapis.train.optim import Average, learning_rate, make_optimizer, parameter_groups, set_learning_rate
+from lapis.train.recipe import Optim
+
+SMALL = LapisConfig(
+    style="beit", image_size=8, patch_size=4, classes=3, width=8, depth=1, heads=2, row_scale="pow2", readout="spikes",
+    weight_bits=6,
+)  # fmt: skip
+
+
+def test_only_weight_matrices_decay() -> None:
+    model = LapisViT(SMALL)
+    groups = parameter_groups(model.named_parameters(), Optim(weight_decay=0.1))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decayed == {
+        "patch_embed.proj.weight", "head.weight", "blocks.0.attn.qkv.weight", "blocks.0.attn.proj.weight",
+        "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight",
+    }  # fmt: skip
+    assert sum(len(group["params"]) for group in groups) == len(names)
+
+
+def test_steps_and_the_head_have_rates_of_their_own() -> None:
+    model = LapisViT(SMALL)
+    optimizer = make_optimizer(model, Optim(step_scale=10.0, head_scale=5.0))
+    set_learning_rate(optimizer, 0.01)
+    rate = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    by_name = {name: rate[id(parameter)] for name, parameter in model.named_parameters()}
+    assert by_name["head.weight"] == by_name["head.bias"] == pytest.approx(0.05)
+    assert by_name["blocks.0.attn.qk.log_step"] == pytest.approx(0.1)
+    assert by_name["blocks.0.attn.relation.log_tau"] == pytest.approx(0.1)
+    assert by_name["blocks.0.attn.qkv.weight"] == pytest.approx(0.01)
+
+
+def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:
+    rates = [learning_rate(step, 100, 10, 2.0) for step in range(101)]
+    assert rates[0] == pytest.approx(0.2)
+    assert max(rates) == rates[10] == 2.0
+    assert rates[55] == pytest.approx(1.0)
+    assert rates[100] == pytest.approx(0.0)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert learning_rate(0, 10, 0, 2.0) == 2.0
+
+
+def test_the_average_follows_its_equation() -> None:
+    model = LapisViT(SMALL)
+    average = Average(model, 0.75)
+    before = average.model.head.weight.clone()
+    with torch.no_grad():
+        model.head.weight.add_(1.0)
+    average.update(model)
+    assert torch.allclose(average.model.head.weight, before + 0.25)
