@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, UnreadableImageError, spread
+from lapis.data.images import ArrayImages, Images, Labels, Pixels, UnreadableImageError, spread
 from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
-from lapis.pack.reader import is_packed, load
+from lapis.pack.reader import is_packed
 from lapis.preprocess import Preprocess
+from lapis.runtime.session import Session
 from lapis.train.display import Display
-from lapis.train.scores import Scores, energy_of
+from lapis.train.scores import WATCHED_IMAGES, Scores, energy_of
 from lapis.train.weights import find_weights
 
 # The share of the shorter side that foreign classifiers are commonly tested on, where images are not tiny.
@@ -75,38 +77,52 @@ def command(
     if path is not None and path.is_file() and is_packed(path):
         if preset is not None or size is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a packed network already")
-        record = _packed(path, images, batch)
+        record = _packed(path, images, batch, threads or 1)
     else:
         record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads)
     record = {"model": model, **record}
     click.echo(json.dumps(record) if as_json else _table(record))
 
 
-def _packed(path: Path, images: Images, batch: int) -> dict[str, Any]:
+def _packed(path: Path, images: Images, batch: int, threads: int) -> dict[str, Any]:
     """Scores of a packed network in integer arithmetic; torch is not needed."""
-    import numpy as np
-
-    network = load(path)
-    _check_classes(images.classes, network.config.classes)
+    session = Session(path, threads)
+    _check_classes(images.classes, session.config.classes)
     scores = Scores()
     with Display("evaluate", len(images)) as display:
         for start in range(0, len(images), batch):
             part = range(start, min(len(images), start + batch))
-            pixels, labels = [], []
-            for index in part:
-                try:
-                    pixels.append(network.preprocess.resize(images.read(index)))
-                    labels.append(int(images.labels[index]))
-                except UnreadableImageError as error:
-                    scores.unreadable.append(str(error))
-                    display.say(str(error))
-            if pixels:
-                logits, trace = network.watch(np.stack(pixels))
+            pixels, labels = _readable(images, part, scores)
+            if pixels and scores.tally.images < WATCHED_IMAGES:
+                logits, trace = session.watch(pixels)
                 scores.tally.add(trace)
-                scores.count(logits, np.asarray(labels))
+                scores.count(logits, labels)
+            elif pixels:
+                scores.count(session.run(pixels), labels)
             display.update(part.stop, _note(scores))
-    scores.energy = energy_of(network.config, scores.tally)
-    return {"state": "packed", **scores.as_dict(), "config": network.config.to_dict()}
+        _say_unreadable(scores, display)
+    scores.energy = energy_of(session.config, scores.tally)
+    return {"state": "packed", "executor": session.executor, **scores.as_dict(), "config": session.config.to_dict()}
+
+
+def _readable(images: Images, part: range, scores: Scores) -> tuple[list[Pixels], Labels]:
+    """The images of a part that can be read, and their labels; the others are noted."""
+    pixels: list[Pixels] = []
+    labels: list[int] = []
+    for index in part:
+        try:
+            pixels.append(images.read(index))
+            labels.append(int(images.labels[index]))
+        except UnreadableImageError as error:
+            scores.unreadable.append(str(error))
+    return pixels, np.asarray(labels, np.int64)
+
+
+def _say_unreadable(scores: Scores, display: Display) -> None:
+    for line in scores.unreadable:
+        display.say(line)
+    if not scores.images:
+        raise LapisError("no image could be read")
 
 
 def _torch(
@@ -154,8 +170,7 @@ def _torch(
     batches = TestBatches(images, preprocess, batch, network.config.classes, workers=workers)
     with Display("evaluate", len(images)) as display:
         scores = evaluate(network, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
-        for line in scores.unreadable:
-            display.say(line)
+        _say_unreadable(scores, display)
     scores.energy = energy_of(network.config, scores.tally)
     record = {"state": state, **scores.as_dict(), "config": network.config.to_dict()}
     return record if preset is None else record | {"calibration_images": min(calibrate, len(images))}
