@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapis.convert.life import Life
-from lapis.report.figures import HIGHLIGHT, new_figure
+from lapis.report.figures import QUERY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,10 +45,10 @@ def neuron_life(life: Life, title: str) -> Figure:
     )
     if life.spike < window:
         when = window + life.spike
-        membrane.plot([when], [life.voltage[-1]], "o", color=HIGHLIGHT)
-        membrane.axvline(when, color=HIGHLIGHT, linewidth=1)
+        membrane.plot([when], [life.voltage[-1]], "o", color=QUERY)
+        membrane.axvline(when, color=QUERY, linewidth=1)
         label = f" fires at n = {life.spike}, so z = T - n = {window - life.spike}"
-        membrane.text(0.98, 0.75, label, transform=membrane.transAxes, color=HIGHLIGHT, fontsize=9, ha="right")
+        membrane.text(0.98, 0.75, label, transform=membrane.transAxes, color=QUERY, fontsize=9, ha="right")
     membrane.set(ylabel="membrane V", xlabel="step: the window it listens in, then the window it fires in")
     for axes in (spikes, current, membrane):
         axes.axvline(window - 0.5, color="#cccccc", linewidth=0.8, linestyle="--")
