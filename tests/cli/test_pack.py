@@ -37,7 +37,7 @@ CONFIG = LapisConfig(
 def checkpoint(small_model: SmallModel, tmp_path: Path) -> Path:
     path = tmp_path / "trained.safetensors"
     preprocess = Preprocess(CONFIG.image_size, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), crop=0.875)
-    save_network(path, small_model(CONFIG)[0], {"preprocess": preprocess.to_dict(), "labels": ["a", "b", "c"]})
+    save_network(path, small_model(CONFIG)[0], {"preprocess": preprocess.to_dict(), "class_names": ["a", "b", "c"]})
     return path
 
 

@@ -60,5 +60,5 @@ def _explain_checkpoint(path: Path, pixels: Pixels, about: dict[str, Any]) -> Ex
         ) from error
     network, said = load_network(path)
     prepare = preprocess_of(said, network.config.image_size)
-    names = tuple(str(name) for name in said.get("labels", ()))
+    names = tuple(str(name) for name in said.get("class_names", ()))
     return explain_model(network, prepare.resize(pixels), Normalise(prepare.mean, prepare.std), names, **about)
