@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from tests.runtime.conftest import network_of
 
 from lapis import pack
 from lapis.cli import main
 from lapis.cli.predict import command
 from lapis.errors import EXIT_BAD_INPUT
 from lapis.runtime import Session
-from tests.runtime.conftest import network_of
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ CONFIG = LapisConfig(
 @pytest.fixture(scope="module")
 def checkpoint(small_model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("verify") / "trained.safetensors"
-    save_network(path, small_model(CONFIG)[0], {"normalise": "imagenet", "dataset": "cifar10"})
+    save_network(path, small_model(CONFIG)[0], {"dataset": "cifar10"})
     return path
 
 

@@ -28,7 +28,7 @@ class FixedPointTables:
     """table[h][r][D] = min(floor(exp(-D/tau_h) 2**(15+r) + 1/2), 32767), u16 (H, R, S).
 
     row_exponent[h][d] = the r with exp(-d/tau_h) 2**r in [1/2, 1), so that the nearest key of a row, at distance d,
-    has an affinity in [2**14, 2**15). u16 (H, S). Row r = 0 serves d = 0, whose affinity of one is cut to 32767 / 2**15.
+    has an affinity in [2**14, 2**15). u16 (H, S). At d = 0, r = 0 and the affinity of one is cut to 32767 / 2**15.
     """
 
     table: npt.NDArray[np.uint16]
@@ -65,7 +65,8 @@ def integer_attention(
     """r_i = row_exponent[h][min_j D_ij], A_ij = table[h][r_i][D_ij], zint_i = sum_j A_ij, acc_ic = sum_j A_ij v_jc.
 
     q, k (..., H, N, C), v (..., H, M, C) integers 0..255, delay (H, N, M)  ->  acc (..., H, N, C) int32 and
-    zint (..., H, N) uint32. The power-of-two readout is acc * 2**-pow2_exponent(zint), whatever r was: both carry 2**(15+r).
+    zint (..., H, N) uint32. The power-of-two readout is acc * 2**-pow2_exponent(zint), whatever r was: both carry
+    2**(15+r).
     """
     distance = l1_distance(q_codes, k_codes)
     v = np.asarray(v_codes).astype(np.int64)
