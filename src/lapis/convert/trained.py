@@ -22,7 +22,7 @@ from lapis.trace import Trace
 def convert_checkpoint(path: Path, fraction_bits: int = DEFAULT_FRACTION_BITS) -> tuple[Network, LapisViT]:
     """The deployed form of a training checkpoint, and the trained network itself."""
     model, about = load_network(path)
-    names = about.get("labels", [])
+    names = about.get("class_names", [])
     if not isinstance(names, list) or len(names) != model.config.classes:
         names = []
     network = from_model(model, preprocess_of(about, model.config.image_size), [str(n) for n in names], fraction_bits)
