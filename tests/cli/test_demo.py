@@ -150,7 +150,7 @@ def test_a_network_of_other_classes_is_refused(
     path = tmp_path / "three.safetensors"
     pack.save(path, from_model(model))
     assert main(["demo", "--model", str(path), "--out", str(tmp_path / "out")]) == EXIT_BAD_INPUT
-    assert "3 classes" in capsys.readouterr().err
+    assert "3 other classes" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,12 +80,15 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     images, labels = load_slice()
     images, labels = images[first:], labels[first:]
     subject = story.open_subject(path)
-    if subject.config.classes != len(CIFAR10_CLASSES):
+    if (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES or subject.config.classes != len(
+        CIFAR10_CLASSES
+    ):
         raise LapisError(
-            f"{path} tells {subject.config.classes} classes apart; the demo's images are of CIFAR-10 and its 10 classes"
+            f"{path} tells {subject.config.classes} other classes apart; the demo's images are of CIFAR-10: "
+            f"{', '.join(CIFAR10_CLASSES)}"
         )
     answers = story.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
-    said = ", ".join(f"{answer.best.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
+    said = ", ".join(f"{answer.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
     say("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {said}, ...")
 
     equality = story.compare(subject, images)

@@ -20,7 +20,7 @@ from lapis.convert.verify import Agreement, Executor, spiking_executor, verify
 from lapis.energy import Estimate, estimate
 from lapis.preprocess import Pixels
 from lapis.runtime.evaluate import Evaluation, evaluate
-from lapis.runtime.session import NUMPY, Prediction, Session
+from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Tally
 
 Labels = npt.NDArray[np.int64]
@@ -51,15 +51,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Answer:
-    """One image, what was said of it and what it is."""
+    """One image, the class it was given with its share of the softmax, and the class it is of."""
 
     image: Pixels
-    best: Prediction
+    name: str
+    score: float
     label: str
 
     @property
     def right(self) -> bool:
-        return self.best.name == self.label
+        return self.name == self.label
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ def open_subject(path: Path) -> Subject:
 def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Answer]:
     """Every image with its likeliest class."""
     ranked = subject.session.predict(images, k=1)
-    return [Answer(image, best[0], names[label]) for image, best, label in zip(images, ranked, labels, strict=True)]
+    return [
+        Answer(image, names[best[0].index], best[0].score, names[label])
+        for image, best, label in zip(images, ranked, labels, strict=True)
+    ]
 
 
 def compare(subject: Subject, images: Pixels) -> Equality:

@@ -67,8 +67,8 @@ def write_report(path: Path, told: Told) -> int:
     answers = [
         {
             "image": data_url(answer.image),
-            "prediction": answer.best.name,
-            "score": answer.best.score,
+            "prediction": answer.name,
+            "score": answer.score,
             "label": answer.label,
             "right": answer.right,
         }

@@ -51,7 +51,7 @@ def _explain_checkpoint(path: Path, pixels: Pixels, about: dict[str, Any]) -> Ex
     # Torch is loaded only where a checkpoint needs it.
     try:
         from lapis.convert.trained import preprocess_of
-        from lapis.data.transforms import Normalise
+        from lapis.data.transforms import rule_of
         from lapis.nn import load_network
         from lapis.report.page.from_model import explain_model
     except ImportError as error:
@@ -61,4 +61,4 @@ def _explain_checkpoint(path: Path, pixels: Pixels, about: dict[str, Any]) -> Ex
     network, said = load_network(path)
     prepare = preprocess_of(said, network.config.image_size)
     names = tuple(str(name) for name in said.get("class_names", ()))
-    return explain_model(network, prepare.resize(pixels), Normalise(prepare.mean, prepare.std), names, **about)
+    return explain_model(network, prepare.resize(pixels), rule_of(prepare), names, **about)
