@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from lapis.cli.needs import needed_torch
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, Images, Pixels, spread
@@ -152,7 +153,7 @@ def _torch(
     threads: int | None,
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    import torch
+    torch = needed_torch()
 
     from lapis.data.loader import TestBatches
     from lapis.data.transforms import normalise_by_name
