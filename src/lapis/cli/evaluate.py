@@ -165,7 +165,9 @@ def _torch(
     if threads is not None:
         torch.set_num_threads(threads)
     opened = open_model(model)
-    network, state = opened.model, "trained" if opened.model.config.quantize else "dense"
+    network = opened.model
+    # A file that says nothing of its training is not called trained.
+    state = str((opened.about or {}).get("state", "dense" if not network.config.quantize else "of unknown training"))
     if preset is not None or size is not None:
         if opened.about is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a Lapis network already")
