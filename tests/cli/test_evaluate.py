@@ -60,7 +60,7 @@ def test_a_checkpoint_and_its_packed_form_give_the_same_answers(
 ) -> None:
     model, _ = small_model(DEPLOYED)
     preprocess = Preprocess(16)
-    save_network(tmp_path / "trained.safetensors", model, {"preprocess": preprocess.to_dict()})
+    save_network(tmp_path / "trained.safetensors", model, {"preprocess": preprocess.to_dict(), "state": "trained"})
     save(tmp_path / "packed.safetensors", from_model(model, preprocess=preprocess))
     trained = run(capsys, str(tmp_path / "trained.safetensors"), "--data", str(tree))
     packed = run(capsys, str(tmp_path / "packed.safetensors"), "--data", str(tree))
@@ -136,6 +136,7 @@ def test_an_unreadable_image_is_left_out_and_named(
     for name in ("trained", "packed"):
         record = run(capsys, str(tmp_path / f"{name}.safetensors"), "--data", str(tmp_path / "data"))
         assert record["images"] == 3
+        assert record["state"] == ("packed" if name == "packed" else "of unknown training")
         assert "2/a.png" in record["unreadable"][0]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from lapis.cli.needs import needed_torch
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, Images, Pixels, spread
@@ -152,7 +153,7 @@ def _torch(
     threads: int | None,
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    import torch
+    torch = needed_torch()
 
     from lapis.data.loader import TestBatches
     from lapis.data.transforms import normalise_by_name
@@ -164,7 +165,9 @@ def _torch(
     if threads is not None:
         torch.set_num_threads(threads)
     opened = open_model(model)
-    network, state = opened.model, "trained" if opened.model.config.quantize else "dense"
+    network = opened.model
+    # A file that says nothing of its training is not called trained.
+    state = str((opened.about or {}).get("state", "dense" if not network.config.quantize else "of unknown training"))
     if preset is not None or size is not None:
         if opened.about is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a Lapis network already")
