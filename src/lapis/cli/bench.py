@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lapis import native
+from lapis.bench.engine import command as engine
 from lapis.cli.info import processor
 from lapis.errors import LapisError
 
@@ -90,6 +91,9 @@ def kernels(
         return
     show(made, facts)
     click.echo(f"wrote {path} ({len(made)} rows)")
+
+
+command.add_command(engine, "engine")
 
 
 def machine() -> dict[str, str]:
