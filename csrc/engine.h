@@ -90,6 +90,10 @@ LAPIS_API int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, 
 /* Bytes that an engine holds: packed weights and tables (0), working memory (1). */
 LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working);
 
+/* Multiplications and additions a nanosecond that one core can do at best in the instruction that the selected linear
+ * kernels use; 0 for plain C. */
+LAPIS_API double lapis_engine_peak(void);
+
 /* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
  * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8.
  * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. The best nanoseconds of `repeats`

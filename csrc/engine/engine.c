@@ -515,3 +515,13 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     plan_close(&p);
     return LAPIS_OK;
 }
+
+double lapis_engine_peak(void) {
+    const engine_isa *isa = ENGINES[lapis_isa_current()];
+    double best = 0;
+    for (int i = 0; isa->peak && i < 20; i++) {
+        double rate = isa->peak(200000, now);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}

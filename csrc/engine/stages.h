@@ -79,6 +79,8 @@ typedef struct {
                   int64_t position_stride, int32_t *stream, int64_t stream_stride);
     void (*readout)(const readout_call *, const int32_t *acc, int64_t channels, int32_t offset, float factor,
                     uint8_t *codes);
+    /* Multiplications and additions a nanosecond at best; NULL where nobody knows. */
+    double (*peak)(int64_t rounds, int64_t (*clock)(void));
 } engine_isa;
 
 extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni;

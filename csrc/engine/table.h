@@ -8,4 +8,5 @@ const engine_isa ENGINE_TABLE = {
     .norm = norm_row,
     .patch = patch_rows,
     .readout = readout_row,
+    .peak = peak_rate,
 };

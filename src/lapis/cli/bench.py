@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lapis import native
+from lapis.bench.engine import command as engine
 from lapis.cli.info import processor
 from lapis.errors import LapisError
 
@@ -117,6 +118,9 @@ def memory(as_json: bool) -> None:
     for peak in peaks:
         table.add_row(" ".join(map(str, peak.shape)), peak.way, f"{peak.extra_bytes / 1e6:.2f}")
     Console().print(table)
+
+
+command.add_command(engine, "engine")
 
 
 def machine() -> dict[str, str]:

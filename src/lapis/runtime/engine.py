@@ -79,6 +79,8 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_bytes.restype = _i64
     c.lapis_engine_destroy.argtypes = [_pointer]
     c.lapis_engine_destroy.restype = None
+    c.lapis_engine_peak.argtypes = []
+    c.lapis_engine_peak.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
         ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _pointer, _pointer, _i32,
         _pointer, _pointer, _i32, _pointer,
@@ -188,6 +190,11 @@ class Engine:
             )
         )
         return scores
+
+
+def peak_rate() -> float:
+    """Multiply-accumulates a nanosecond that one core can do at best with the selected kernels; 0 where unknown."""
+    return float(_library().lapis_engine_peak())
 
 
 def check_threads(threads: int) -> int:

@@ -1,0 +1,20 @@
+/* How many multiplications and additions a second this core can do at best in the kernels' own instruction, from
+ * registers: the limit that `lapis bench engine` holds the layers against. */
+static double peak_rate(int64_t rounds, int64_t (*clock)(void)) {
+    ints sum[12], x = all8(1);
+    UNROLL for (int i = 0; i < 12; i++) sum[i] = all8((char)i);
+    int64_t start = clock();
+    for (int64_t n = 0; n < rounds; n++)
+        UNROLL for (int i = 0; i < 12; i += 2) {
+#if LAPIS_VNNI
+            sum[i] = _mm512_dpbusd_epi32(sum[i], x, x);
+            sum[i + 1] = _mm512_dpbusd_epi32(sum[i + 1], x, x);
+#else
+            sum[i] = multiply_u8_s8(sum[i], x);
+            sum[i + 1] = multiply_u8_s8(sum[i + 1], x);
+#endif
+            SETTLE(sum[i], sum[i + 1]);
+        }
+    int64_t took = clock() - start;
+    return 12.0 * LANES * 4 * (double)rounds / (double)(took > 0 ? took : 1);
+}
