@@ -8,6 +8,7 @@
 #define LAPIS_WIDE 1
 #include "linear.h"
 #include "rows.h"
+#include "spikes.h"
 #include "peak.h"
 
 #define ENGINE_TABLE engine_avx512bw

@@ -39,7 +39,7 @@ typedef struct {
     int16_t *patches;       /* [PATCH_ROWS, inputs] */
     int32_t *acc;           /* [N, padded channels] */
     uint32_t *mass;         /* [H, N] */
-    unsigned char *scratch; /* of the attention kernel */
+    unsigned char *scratch; /* of the attention kernel, and of event-driven layers */
     float *unit;            /* [D] */
 } thread_memory;
 
@@ -105,6 +105,8 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     pack_linear(p, e->isa, &from->proj, proj, &b.proj);
     pack_linear(p, e->isa, &from->fc1, fc1, &b.fc1);
     pack_linear(p, e->isa, &from->fc2, fc2, &b.fc2);
+    /* Behind GELU most neurons are silent. */
+    if (m->low_hidden == 0) pack_spikes(p, e->isa, &from->fc2, &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
         b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
@@ -145,6 +147,12 @@ static void plan_work(lapis_engine *e) {
     plan *p = &e->work;
     int64_t rows = e->unit_images * e->tokens;
     lapis_pairs pairs = pairs_of(e);
+    int64_t scratch = (int64_t)e->isa->kernels->integer_attention_scratch(&pairs);
+    if (e->isa->spikes) {
+        linear fc2 = {.inputs = e->m.hidden};
+        int64_t spikes = (int64_t)e->isa->spike_scratch(&fc2, rows);
+        scratch = spikes > scratch ? spikes : scratch;
+    }
     e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);
     e->memory = plan_take(p, e->threads * (int64_t)sizeof *e->memory);
     for (int32_t i = 0; i < e->threads; i++) {
@@ -156,7 +164,7 @@ static void plan_work(lapis_engine *e) {
         thread_memory memory = {.patches = plan_take(p, PATCH_ROWS * e->patch.inputs * 2)};
         memory.acc = plan_take(p, e->tokens * e->acc_stride * 4);
         memory.mass = plan_take(p, e->m.heads * e->tokens * 4);
-        memory.scratch = plan_take(p, (int64_t)e->isa->kernels->integer_attention_scratch(&pairs));
+        memory.scratch = plan_take(p, scratch);
         memory.unit = plan_take(p, e->m.width * 4);
         if (p->base) e->units[i] = unit, e->memory[i] = memory;
     }
@@ -371,7 +379,8 @@ static void feed_forward(part *w, int64_t index) {
     norm(w, &b->mlp_norm);
     e->isa->linear(&fc1, w->from, w->to);
     charge(w, LAPIS_STAGE_FC1);
-    e->isa->linear(&fc2, w->from, w->to);
+    if (!e->isa->spikes || !e->isa->spikes(&fc2, w->from, w->to, w->mine->scratch))
+        e->isa->linear(&fc2, w->from, w->to);
     charge(w, LAPIS_STAGE_FC2);
     note(w, index, LAPIS_AT_READOUT, w->u.mixed, e->code_stride, m->width, m->low_readout);
     note(w, index, LAPIS_AT_MLP, w->u.codes, e->code_stride, m->width, m->low_mlp);

@@ -95,6 +95,26 @@ void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer
                              : (int32_t)groups;
 }
 
+void pack_spikes(plan *p, const engine_isa *isa, const lapis_layer *layer, linear *packed) {
+    /* Inputs are numbered in 16 bits. */
+    if (!isa->spikes || packed->inputs > UINT16_MAX) return;
+    int64_t inputs = packed->inputs, panels = (packed->outputs + SPIKE_PANEL - 1) / SPIKE_PANEL;
+    packed->spike_weight = plan_take(p, panels * SPIKE_PANEL * inputs);
+    if (!p->base) return;
+    static const int8_t EXCHANGED[4] = {0, 2, 1, 3};
+    int32_t largest = 1;
+    for (int64_t o = 0; o < packed->outputs; o++) {
+        int64_t place = o % 32 / 8, column = o % SPIKE_PANEL - o % 32 + EXCHANGED[place] * 8 + o % 8;
+        int8_t *to = packed->spike_weight + o / SPIKE_PANEL * SPIKE_PANEL * inputs + column;
+        for (int64_t i = 0; i < inputs; i++) {
+            int8_t w = layer->weight[o * inputs + i];
+            to[i * SPIKE_PANEL] = w;
+            largest = w > largest ? w : -w > largest ? -w : largest;
+        }
+    }
+    packed->segment_sum = 32767 / largest;
+}
+
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out) {
     memset(out, 0, sizeof *out);
     out->levels = levels;

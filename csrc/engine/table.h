@@ -5,6 +5,10 @@ const engine_isa ENGINE_TABLE = {
     .tile = TILE_ROWS,
     .narrow_sums = !LAPIS_VNNI,
     .linear = linear_rows,
+#if !LAPIS_VNNI
+    .spikes = spike_rows,
+    .spike_scratch = spike_scratch,
+#endif
     .norm = norm_row,
     .patch = patch_rows,
     .readout = readout_row,

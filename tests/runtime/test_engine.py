@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -61,6 +62,25 @@ def test_every_measuring_point_equals_the_integer_model(isa: str, name: str) -> 
 def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) -> None:
     network = network_of(depth=1, width=24, heads=3)
     assert_equal_everywhere(network, Engine(network, threads), images_for(network, batch))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"width": 48}, {"width": 132, "heads": 2}, {"weight_bits": 8, "window": 63, "width": 144}, {"window": 1}],
+    ids=["plain", "wide", "full_segments", "window_one"],
+)
+@pytest.mark.parametrize("silence", [0.0, 1.0, 2.0, 100.0])
+def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[str, Any], silence: float) -> None:
+    # Inputs of GELU moved down until few of its neurons, or none, fire: then the second layer runs by events.
+    network = network_of(depth=2, **fields)
+    blocks = []
+    for block in network.blocks:
+        shift = (block.fc1.shift - np.float32(silence)).astype(np.float32)
+        # Where one fires, it fires as strongly as it can, so that 16-bit sums fill soonest.
+        scale = block.fc1.scale * np.float32(5)
+        blocks.append(_replace(block, fc1=_replace(block.fc1, shift=shift, scale=scale.astype(np.float32))))
+    quiet = _replace(network, blocks=tuple(blocks))
+    assert_equal_everywhere(quiet, Engine(quiet, 2), images_for(quiet, 3))
 
 
 def test_extreme_images_equal_the_integer_model(isa: str) -> None:
@@ -200,7 +220,5 @@ def linear(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind:
     return stream if kind == 2 else out
 
 
-def _replace(network: Network, **changes: Any) -> Network:
-    import dataclasses
-
-    return dataclasses.replace(network, **changes)
+def _replace(record: Any, **changes: Any) -> Any:
+    return dataclasses.replace(record, **changes)

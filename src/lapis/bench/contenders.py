@@ -71,7 +71,7 @@ def dense(config: LapisConfig) -> Any:
             self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
             self.fc1, self.fc2 = nn.Linear(d, config.hidden), nn.Linear(config.hidden, d)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             batch, tokens, d = x.shape
             qkv = self.qkv(self.norm1(x)).reshape(batch, tokens, 3, config.heads, d // config.heads)
             q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
@@ -90,7 +90,7 @@ def dense(config: LapisConfig) -> Any:
             self.blocks = nn.Sequential(*(Block() for _ in range(config.depth)))
             self.norm, self.head = nn.LayerNorm(d, 1e-6), nn.Linear(d, config.classes)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             x = self.patch(x).flatten(2).transpose(1, 2)
             x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
             logits: torch.Tensor = self.head(self.norm(self.blocks(x))[:, 0])
@@ -137,14 +137,14 @@ def load_torch_int8(config: LapisConfig, folder: Path, threads: int, batch: int)
         exported = torch.export.export(dense(config), (images,)).module()
         quantizer = x86.X86InductorQuantizer()
         quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-        prepared = prepare_pt2e(exported, quantizer)
+        prepared: Any = prepare_pt2e(exported, quantizer)
         prepared(images)
         converted = convert_pt2e(prepared)
         move_exported_model_to_eval(converted)
         import torch._inductor.config as inductor
 
         inductor.freezing = True
-        compiled = torch.compile(converted)
+        compiled: Any = torch.compile(converted)
         compiled(images)
 
     def run() -> Any:
