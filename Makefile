@@ -49,7 +49,8 @@ sanitize: $(READY)  ## run the kernels' tests under the address and undefined-be
 	  -DLAPIS_EMULATE_AVX512=$$(echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1 && echo ON || echo OFF)
 	$(CMAKE) --build build/sanitize
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
-	  LAPIS_KERNELS=build/sanitize/_kernels.so $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py
+	  LAPIS_KERNELS=build/sanitize/_kernels.so $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py \
+	  tests/runtime/test_engine.py
 
 bench: $(READY)  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels

@@ -100,7 +100,12 @@ void pack_spikes(plan *p, const engine_isa *isa, const lapis_layer *layer, linea
     if (!isa->spikes || packed->inputs > UINT16_MAX) return;
     int64_t inputs = packed->inputs, panels = (packed->outputs + SPIKE_PANEL - 1) / SPIKE_PANEL;
     packed->spike_weight = plan_take(p, panels * SPIKE_PANEL * inputs);
+    uint64_t *picks = plan_take(p, 256 * 8);
     if (!p->base) return;
+    packed->picks = picks;
+    for (int byte = 0; byte < 256; byte++)
+        for (int bit = 0, at = 0; bit < 8; bit++)
+            if (byte >> bit & 1) picks[byte] |= (uint64_t)bit << 8 * at++;
     static const int8_t EXCHANGED[4] = {0, 2, 1, 3};
     int32_t largest = 1;
     for (int64_t o = 0; o < packed->outputs; o++) {

@@ -11,7 +11,7 @@
 
 /* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache, and
  * the share of inputs above which the dense kernel is faster. */
-enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 30 };
+enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 35 };
 
 enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
 
@@ -41,6 +41,7 @@ typedef struct {
      * second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
     int8_t *spike_weight;
     int32_t segment_sum;
+    const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
 } linear;
 
 typedef struct {
