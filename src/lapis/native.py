@@ -254,14 +254,14 @@ def _find() -> Path:
 
 def _load(path: Path) -> Library:
     c = ctypes.CDLL(str(path))
+    if c.lapis_abi() != ABI:
+        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p
     c.lapis_isa_name.argtypes = [_i32]
     for name, arguments in _SIGNATURES.items():
         function = getattr(c, name)
         function.restype = _i32
         function.argtypes = arguments
-    if c.lapis_abi() != ABI:
-        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
     if _runner is not None:
         c.lapis_use_runner(_runner)
     names = [c.lapis_isa_name(index).decode() for index in range(_count(c))]
