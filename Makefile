@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/*.[ch] csrc/*/*.[ch])
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native emulate sanitize bench clean
+.PHONY: help demo test check format native emulate sanitize bench docs wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -54,6 +54,12 @@ sanitize: $(READY)  ## run the kernels' tests under the address and undefined-be
 
 bench: $(READY)  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels
+
+docs: $(READY)  ## build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+wheel: $(READY)  ## build the wheel and use it in empty environments, without torch and with it
+	tools/check_wheel.sh $(BIN)/python
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ extern "C" {
 #define LAPIS_API __attribute__((visibility("default")))
 
 /* Raised whenever a signature below changes; the Python side refuses another number. */
-#define LAPIS_ABI 1
+#define LAPIS_ABI 2
 
 typedef enum {
     LAPIS_OK = 0,
@@ -43,6 +43,11 @@ typedef struct {
 } lapis_pairs;
 
 LAPIS_API int32_t lapis_abi(void);
+
+/* Run tasks on the threads of an OpenMP runtime that the process already has, by its GOMP_parallel; NULL returns to
+ * threads of our own. Two sets of threads would fight for the same cores. */
+typedef void (*lapis_runner)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
+LAPIS_API int32_t lapis_use_runner(lapis_runner runner);
 
 /* The table of instruction sets, best first; `index` runs from 0 until the name is NULL. */
 LAPIS_API const char *lapis_isa_name(int32_t index);

@@ -1,11 +1,13 @@
-/* Threads live only as long as a call: nothing is left to break in a forked child, nothing spins beside torch's own
- * threads, and callers on several Python threads do not queue for one pool. Starting one costs some 20 microseconds,
- * which the entry points weigh before they ask for it. */
+/* Where the process has an OpenMP runtime (torch's), work runs on its threads: they spin after torch's own work, and
+ * others would wait for them. Else threads live only as long as a call: nothing is left to break in a forked child, and
+ * callers on several Python threads do not queue for one pool. Starting one costs some 20 microseconds, which the entry
+ * points weigh before they ask for it. */
 #include "parallel.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "lapis.h"
 
@@ -32,6 +34,21 @@ static void give_back(unsigned char *buffer) {
     free(buffer);
 }
 
+static _Atomic(lapis_runner) shared_runner;
+static atomic_long runner_process;
+
+int32_t lapis_use_runner(lapis_runner runner) {
+    atomic_store(&runner_process, (long)getpid());
+    atomic_store(&shared_runner, runner);
+    return LAPIS_OK;
+}
+
+/* The runtime's threads do not exist in a forked child, which would wait for them for ever. */
+static lapis_runner usable_runner(void) {
+    lapis_runner runner = atomic_load(&shared_runner);
+    return runner && atomic_load(&runner_process) == (long)getpid() ? runner : NULL;
+}
+
 typedef struct {
     parallel_task run;
     const void *call;
@@ -53,6 +70,8 @@ static void *work(void *argument) {
     }
 }
 
+static void work_shared(void *argument) { work(argument); }
+
 int parallel_for(parallel_task run, const void *call, int64_t tasks, int32_t threads, size_t scratch) {
     if (tasks < 1) return LAPIS_OK;
     if (threads > tasks) threads = (int32_t)tasks;
@@ -63,6 +82,12 @@ int parallel_for(parallel_task run, const void *call, int64_t tasks, int32_t thr
     unsigned char *buffer = take(scratch * (size_t)threads);
     if (!buffer) return LAPIS_OUT_OF_MEMORY;
     job j = {.run = run, .call = call, .tasks = tasks, .scratch = scratch, .memory = buffer + 64};
+    lapis_runner runner = threads > 1 ? usable_runner() : NULL;
+    if (runner) {
+        runner(work_shared, &j, (unsigned)threads, 0);
+        give_back(buffer);
+        return atomic_load(&j.status);
+    }
     pthread_t started[MAX_THREADS];
     int32_t count = 0;
     /* A thread that cannot start is no error: the others take its share. */

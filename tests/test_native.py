@@ -132,6 +132,33 @@ def test_threads_survive_a_fork() -> None:
     assert made.returncode == 0, made.stderr
 
 
+SHARED = """
+import os, numpy as np, torch
+import lapis.ops.tensors
+from lapis import native
+from lapis.ops.l1_distance.native import l1_distance
+x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
+alone = l1_distance(x, x)
+torch.set_num_threads(2)
+torch.ones(2000, 2000) @ torch.ones(2000, 2000)
+assert np.array_equal(l1_distance(x, x, threads=2), alone)
+child = os.fork()
+same = np.array_equal(l1_distance(x, x, threads=2), alone)
+if child == 0:
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0 and same
+print(native._runner is not None)
+"""
+
+
+@needs_library
+@pytest.mark.skipif(sys.platform != "linux", reason="torch brings the GNU OpenMP runtime on Linux")
+def test_kernels_share_the_threads_of_torch_and_still_survive_a_fork() -> None:
+    made = run(SHARED)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.strip() == "True"
+
+
 @needs_library
 def test_a_refused_call_says_what_to_do() -> None:
     with pytest.raises(LapisError, match=r"span at most 0\.\.255"):

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -20,7 +18,7 @@ from lapis.preprocess import Preprocess
     height=st.integers(1, 40),
     width=st.integers(1, 40),
     size=st.integers(1, 24),
-    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "lanczos", "bicubic_sharp"]),
+    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "lanczos"]),
     crop=st.floats(0.3, 1.0),
 )
 def test_any_image_becomes_a_square_of_the_size_asked_for(
@@ -38,15 +36,10 @@ def test_an_image_of_the_right_size_is_left_alone() -> None:
     assert (Preprocess(9).resize(image) == image).all()
 
 
-def test_bicubic_is_pillows_and_sharp_bicubic_is_torchs() -> None:
+def test_bicubic_is_pillows() -> None:
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     pillow = np.asarray(Image.fromarray(image).resize((96, 96), Image.Resampling.BICUBIC))
     assert (Preprocess(96).resize(image) == pillow).all()
-    tensor = torch.from_numpy(image).permute(2, 0, 1)[None].float()
-    theirs = F.interpolate(tensor, size=(96, 96), mode="bicubic", antialias=False).clamp(0, 255)[0].permute(1, 2, 0)
-    ours = Preprocess(96, interpolation="bicubic_sharp").resize(image)
-    # Half a level of rounding to bytes, and float32's error in theirs.
-    assert np.abs(ours - theirs.numpy()).max() <= 0.5 + 1e-3
 
 
 def test_normalising_is_what_training_does() -> None:

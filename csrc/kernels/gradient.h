@@ -156,10 +156,8 @@ INLINE void gradient_tile(const int rows, const int vecs, const int relation, in
                 UNROLL for (int n = 0; n < DIGITS; n++) digit[n] = broadcast_dword(digits[r] + (j * DIGITS + n) * 4);
                 UNROLL for (int v = 0; v < vecs; v++) {
                     ints u = slope_plus_one(relation, x[r][v], load_ints(y + (j * vecs + v) * LANES * 4));
-                    UNROLL for (int n = 0; n < DIGITS; n++) {
-                        sum[r][v][n] = add16(sum[r][v][n], multiply_u8_s8(u, digit[n]));
-                        IN_REGISTER(sum[r][v][n]);
-                    }
+                    UNROLL for (int n = 0; n < DIGITS; n++)
+                        accumulate16(sum[r][v][n], multiply_u8_s8(u, digit[n]));
                 }
             }
         UNROLL for (int r = 0; r < rows; r++)

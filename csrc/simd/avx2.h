@@ -42,6 +42,6 @@ enum {
 #define add_floats(a, b) _mm256_add_ps(a, b)
 #define multiply_floats(a, b) _mm256_mul_ps(a, b)
 
-/* Says that a value is in a register here: without it gcc spills an accumulator of a full tile, and the loop then waits
+/* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then waits
  * for memory. */
-#define IN_REGISTER(v) __asm__("" : "+x"(v))
+#define accumulate16(sum, x) __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x))

@@ -66,9 +66,4 @@ enum {
 #define multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define add_floats(a, b) _mm512_add_ps(a, b)
 #define multiply_floats(a, b) _mm512_mul_ps(a, b)
-
-#if LAPIS_EMULATE
-#define IN_REGISTER(v) (void)(v)
-#else
-#define IN_REGISTER(v) __asm__("" : "+v"(v))
-#endif
+#define accumulate16(sum, x) ((sum) = add16(sum, x))

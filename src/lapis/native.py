@@ -22,7 +22,7 @@ from lapis.config import nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 1
+ABI = 2
 # Every instruction set that the library knows, best first; those this machine runs are `isas()`.
 ISAS = ("avx512vnni", "avx512bw", "avx2", "scalar")
 NONE = "none"
@@ -85,6 +85,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "lapis_lsq_value_backward": _lsq_backward,
     "lapis_lsq_codes_backward": _lsq_backward,
     "lapis_abi": [],
+    "lapis_use_runner": [_pointer],
     "lapis_isa_supported": [_i32],
     "lapis_isa_current": [],
     "lapis_isa_select": [_i32],
@@ -124,6 +125,8 @@ class _State:
 
 
 _state = _State()
+# GOMP_parallel of the process, once torch has brought it.
+_runner: int | None = None
 _lock = threading.Lock()
 
 
@@ -162,6 +165,21 @@ def check(status: int) -> None:
     """Raise the LapisError that a kernel's status stands for."""
     if status:
         raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
+
+
+def share_threads() -> None:
+    """Let kernels run on the OpenMP threads that torch brought, wherever it brought the GNU ones; call it after torch.
+
+    Its threads spin for a while after torch's own work, and others would have to wait for them.
+    """
+    global _runner
+    try:
+        found = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError):
+        return
+    _runner = ctypes.cast(found, ctypes.c_void_p).value
+    if _state.library is not None:
+        _state.library.c.lapis_use_runner(_runner)
 
 
 @contextmanager
@@ -236,14 +254,16 @@ def _find() -> Path:
 
 def _load(path: Path) -> Library:
     c = ctypes.CDLL(str(path))
+    if c.lapis_abi() != ABI:
+        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p
     c.lapis_isa_name.argtypes = [_i32]
     for name, arguments in _SIGNATURES.items():
         function = getattr(c, name)
         function.restype = _i32
         function.argtypes = arguments
-    if c.lapis_abi() != ABI:
-        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
+    if _runner is not None:
+        c.lapis_use_runner(_runner)
     names = [c.lapis_isa_name(index).decode() for index in range(_count(c))]
     return Library(path, c, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
 

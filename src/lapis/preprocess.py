@@ -14,15 +14,12 @@ from PIL import Image
 from lapis.errors import LapisError
 
 Pixels = npt.NDArray[np.uint8]
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "bicubic_sharp"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 MAX_SIZE = 4096
 
-# The filters of Pillow, which widen when an image shrinks. `bicubic_sharp` is torch's own: the same four neighbours at
-# every scale, weighted by a cubic with the slope -0.75 where Pillow's has -0.5.
-SHARP_SLOPE = -0.75
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -66,10 +63,7 @@ class Preprocess:
         if (height, width) != (short, short):
             share = short / min(height, width)
             target = (max(short, round(width * share)), max(short, round(height * share)))
-            if self.interpolation == "bicubic_sharp":
-                pixels = _resize_sharp(pixels, *target)
-            else:
-                pixels = np.asarray(Image.fromarray(pixels).resize(target, _FILTERS[self.interpolation]))
+            pixels = np.asarray(Image.fromarray(pixels).resize(target, _FILTERS[self.interpolation]))
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
@@ -107,27 +101,6 @@ def check_pixels(image: npt.ArrayLike) -> Pixels:
             "images are (height, width, 3) of bytes (uint8), red first"
         )
     return pixels
-
-
-def _resize_sharp(pixels: Pixels, width: int, height: int) -> Pixels:
-    """floor(rows @ pixels @ columns + 1/2) within 0..255, in float64."""
-    rows, columns = _sharp_weights(pixels.shape[0], height), _sharp_weights(pixels.shape[1], width)
-    resized = np.einsum("ih,hwc,jw->ijc", rows, pixels.astype(np.float64), columns, optimize=True)
-    return np.floor(np.clip(resized, 0, 255) + 0.5).astype(np.uint8)
-
-
-def _sharp_weights(old: int, new: int) -> npt.NDArray[np.float64]:
-    """(new, old): each output's weights over its four nearest inputs; beyond the border the border repeats."""
-    a = SHARP_SLOPE
-    centre = (np.arange(new) + 0.5) * (old / new) - 0.5
-    first = np.floor(centre).astype(np.int64)
-    weights = np.zeros((new, old))
-    for tap in range(-1, 3):
-        x = np.abs(centre - (first + tap))
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        np.add.at(weights, (np.arange(new), np.clip(first + tap, 0, old - 1)), np.where(x <= 1, near, far))
-    return weights
 
 
 def _is_number(value: object) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,17 +45,3 @@ def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> Non
     facts = json.loads(capsys.readouterr().out)
     assert facts["lapis"] == lapis.__version__
     assert facts["kernels"] == native.describe()
-
-
-def test_the_demo_shows_the_operator_on_real_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--out", str(tmp_path), "--json"]) == EXIT_OK
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["distance of latencies = of codes"] is True
-    assert facts["leak against exponential, largest difference"] < 1e-12
-    assert Path(facts["picture"]).read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    assert main(["demo", "--out", str(tmp_path / "file" / "sub")]) == EXIT_BAD_INPUT
-    assert "lapis: error:" in capsys.readouterr().err

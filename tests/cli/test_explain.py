@@ -41,7 +41,7 @@ def files(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     model, _ = small_model(CONFIG, seed=1)
     packed, checkpoint, picture = folder / "packed.safetensors", folder / "run.safetensors", folder / "frog.png"
     pack.save(packed, from_model(model, class_names=CIFAR10_CLASSES))
-    save_network(checkpoint, model, {"labels": list(CIFAR10_CLASSES), "normalise": "imagenet"})
+    save_network(checkpoint, model, {"class_names": list(CIFAR10_CLASSES)})
     Image.fromarray(load_slice().images[4]).resize((50, 70)).save(picture)
     return {"packed": packed, "checkpoint": checkpoint, "picture": picture}
 

@@ -15,6 +15,7 @@ from lapis.convert.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save
+from lapis.preprocess import Preprocess
 
 if TYPE_CHECKING:
     from tests.conftest import SmallModel
@@ -35,7 +36,8 @@ CONFIG = LapisConfig(
 @pytest.fixture
 def checkpoint(small_model: SmallModel, tmp_path: Path) -> Path:
     path = tmp_path / "trained.safetensors"
-    save_network(path, small_model(CONFIG)[0], {"normalise": "half", "dataset": "cifar10", "labels": ["a", "b", "c"]})
+    preprocess = Preprocess(CONFIG.image_size, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), crop=0.875)
+    save_network(path, small_model(CONFIG)[0], {"preprocess": preprocess.to_dict(), "class_names": ["a", "b", "c"]})
     return path
 
 
@@ -48,7 +50,7 @@ def test_a_checkpoint_is_packed_with_its_names_and_preprocessing(
     assert record["bytes"] == target.stat().st_size
     network = load(target)
     assert network.class_names == ("a", "b", "c")
-    assert (network.preprocess.mean, network.preprocess.crop, network.fraction_bits) == ((0.5, 0.5, 0.5), 1.0, 14)
+    assert (network.preprocess.mean, network.preprocess.crop, network.fraction_bits) == ((0.5, 0.5, 0.5), 0.875, 14)
 
 
 def test_without_a_target_the_file_lies_beside_the_checkpoint(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from lapis import native
 from lapis.cli import main
 from lapis.config import LapisConfig
 from lapis.convert import simulate
@@ -38,7 +39,7 @@ CONFIG = LapisConfig(
 @pytest.fixture(scope="module")
 def checkpoint(small_model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("verify") / "trained.safetensors"
-    save_network(path, small_model(CONFIG)[0], {"normalise": "imagenet", "dataset": "cifar10"})
+    save_network(path, small_model(CONFIG)[0], {"dataset": "cifar10"})
     return path
 
 
@@ -51,7 +52,8 @@ def test_every_executor_is_compared_at_every_point(checkpoint: Path, capsys: pyt
     code, record = _run(["verify", str(checkpoint), "-n", "4", "--json", "--quiet"], capsys)
     assert code == EXIT_OK
     assert record["promises_hold"] is True
-    assert set(record["executors"]) == {"integers", "spikes", "stages", "trained"}
+    assert set(record["executors"]) - {"native"} == {"integers", "spikes", "stages", "trained"}
+    assert ("native" in record["executors"]) == native.available()
     spikes = record["executors"]["spikes"]
     assert (spikes["promise"], spikes["codes_differing"], spikes["images_with_other_logits"]) == ("equal", 0, 0)
     assert len(spikes["points"]) == 2 * 7
@@ -99,6 +101,19 @@ def test_a_neuron_that_is_wrong_is_named(
     assert first["expected"] != first["seen"]
     assert main(["verify", str(checkpoint), "-n", "2", "--only", "spikes", "--quiet"]) == EXIT_BROKEN_PROMISE
     assert "first difference of spikes: block 0, q, image" in capsys.readouterr().out
+
+
+def test_the_native_engine_answers_bit_for_bit(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not native.available():
+        pytest.skip("the native library was not built; `lapis info` says why")
+    code, record = _run(["verify", str(checkpoint), "-n", "9", "--only", "native", "--json", "--quiet"], capsys)
+    engine = record["executors"]["native"]
+    assert (code, engine["promise"], engine["codes_differing"], engine["images_with_other_logits"]) == (
+        0,
+        "equal",
+        0,
+        0,
+    )
 
 
 def test_float_weights_say_that_they_are_not_exact(

@@ -19,7 +19,7 @@ from lapis import native, pack
 from lapis.convert.network import Network
 from lapis.errors import LapisError
 from lapis.runtime import Session
-from lapis.runtime.session import NUMPY, find_model
+from lapis.runtime.session import NUMPY
 from tests.runtime.conftest import images_for, network_of
 
 PREDICTIONS = 500
@@ -130,10 +130,9 @@ def test_a_network_with_float_weights_runs_in_numpy() -> None:
 
 
 def test_a_missing_model_says_what_exists(tmp_path: Path) -> None:
-    with pytest.raises(LapisError, match="lapis pack"):
-        find_model(tmp_path / "none.safetensors")
-    with pytest.raises(LapisError, match="packaged model"):
-        find_model("no_such_name")
+    for missing in (tmp_path / "none.safetensors", "no_such_name"):
+        with pytest.raises(LapisError, match="neither a file nor a packaged model"):
+            Session(missing)
 
 
 def test_the_package_offers_session_without_loading_it() -> None:

@@ -15,13 +15,11 @@ from lapis.train.loop import train
 from lapis.train.recipe import Recipe
 
 # Eight steps of 16 images with two tests, everything logged.
-MICRO = (
+SETTINGS = (
     "model.depth=2", "model.width=32", "model.heads=2", "model.patch_size=8", "data.limit=64", "data.test_limit=24",
     "data.calibrate=16", "optim.batch=16", "optim.epochs=2", "optim.warmup_epochs=0.5", "keep.log_steps=1",
     "keep.evaluate_epochs=1", "keep.watched=16",
 )  # fmt: skip
-
-ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -34,18 +32,30 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def micro_settings() -> tuple[str, ...]:
+    return SETTINGS
+
+
+@pytest.fixture(scope="session")
+def alone() -> Processes:
+    return Processes(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
 def micro() -> Callable[..., Recipe]:
+    """The smoke recipe, made smaller still, with settings of a test's own."""
+
     def make(*settings: str) -> Recipe:
-        return recipes.load("smoke").with_overrides([*MICRO, *settings])
+        return recipes.load("smoke").with_overrides([*SETTINGS, *settings])
 
     return make
 
 
 @pytest.fixture(scope="session")
-def run_micro() -> Callable[..., dict[str, Any]]:
+def run_micro(alone: Processes) -> Callable[..., dict[str, Any]]:
     """Train a recipe alone and in silence."""
 
     def run(recipe: Recipe, out: Path, resume: bool = False) -> dict[str, Any]:
-        return train(recipe, None, out, ALONE, resume=resume, quiet=True)
+        return train(recipe, None, out, alone, resume=resume, quiet=True)
 
     return run

@@ -77,7 +77,8 @@ def dense(config: LapisConfig) -> Any:
             q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
             mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, d)
             x = x + self.proj(mixed)
-            return x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
+            out: torch.Tensor = x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
+            return out
 
     class Dense(nn.Module):
         def __init__(self) -> None:
@@ -92,7 +93,8 @@ def dense(config: LapisConfig) -> Any:
         def forward(self, x: torch.Tensor) -> Any:
             x = self.patch(x).flatten(2).transpose(1, 2)
             x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
-            return self.head(self.norm(self.blocks(x))[:, 0])
+            logits: torch.Tensor = self.head(self.norm(self.blocks(x))[:, 0])
+            return logits
 
     torch.manual_seed(0)
     return Dense().eval()

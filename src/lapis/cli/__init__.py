@@ -17,6 +17,7 @@ VERBS = {
     "train": "Run a training recipe.",
     "ablate": "Run an ablation: one schedule, one set of seeds, one thing changed.",
     "evaluate": "Top-1 and top-5 of a network on a folder of images.",
+    "merge": "Put the results of evaluation shards together.",
     "convert": "Turn a trained network into its integer form.",
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.needs import needed_torch
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 
@@ -48,7 +49,7 @@ def command(
     Example:
       lapis ablate relation --data ~/data --start deit.safetensors --set optim.epochs=0.5 --seeds 0,1,2
     """
-    import torch
+    torch = needed_torch()
 
     from lapis.train.ablate import run_study, table, variants, write_study
     from lapis.train.distributed import join, leave

@@ -93,6 +93,33 @@ def kernels(
     click.echo(f"wrote {path} ({len(made)} rows)")
 
 
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def memory(as_json: bool) -> None:
+    """Peak memory of attention beyond its inputs and result: written out, eager, and fused.
+
+    Each in a process of its own, at B=8 H=12 N=197 C=64 and for one head with ever more tokens.
+
+    \b
+    Example:
+      lapis bench memory
+    """
+    from lapis.bench.memory import GROWTH, PAPER, WAYS
+    from lapis.bench.memory import measure as measure_peak
+
+    peaks = [measure_peak(way, PAPER) for way in WAYS]
+    peaks += [measure_peak(way, shape) for shape in GROWTH for way in ("eager", "fused")]
+    if as_json:
+        click.echo(json.dumps([asdict(peak) for peak in peaks]))
+        return
+    table = Table(box=None)
+    for title in ("B H N C", "way", "peak MB beyond inputs and result"):
+        table.add_column(title, justify="left" if title != "peak MB beyond inputs and result" else "right")
+    for peak in peaks:
+        table.add_row(" ".join(map(str, peak.shape)), peak.way, f"{peak.extra_bytes / 1e6:.2f}")
+    Console().print(table)
+
+
 command.add_command(engine, "engine")
 
 

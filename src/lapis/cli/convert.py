@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from lapis.errors import EXIT_OK
+from lapis.files import write_atomically
 
 
 @click.command()
@@ -21,8 +23,24 @@ from lapis.errors import EXIT_OK
     help="Folder with test images [LAPIS_DATA]; the packaged CIFAR-10 slice by default.",
 )
 @click.option("-n", "--images", "count", type=click.IntRange(1), default=2, show_default=True, help="Images to run.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw the life of one neuron to this PNG file.")
+@click.option(
+    "--neuron",
+    type=(int, int, int),
+    default=(0, 1, 0),
+    show_default=True,
+    metavar="BLOCK TOKEN CHANNEL",
+    help="Which value neuron to draw, on the first image.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model: str, data: Path | None, count: int, as_json: bool) -> int:
+def command(
+    model: str,
+    data: Path | None,
+    count: int,
+    picture: Path | None,
+    neuron: tuple[int, int, int],
+    as_json: bool,
+) -> int:
     """Convert MODEL to a spiking network, run it spike by spike on some images and say what happened.
 
     MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. Spikes and synaptic operations are
@@ -41,8 +59,10 @@ def command(model: str, data: Path | None, count: int, as_json: bool) -> int:
     network = open_deployed(model).network
     simulator, events, tally = Simulator(network), Events(network.config.window), Tally()
     answers: list[int] = []
+    first = None
     started = time.perf_counter()
     for pixels, _ in prepared(find_images(data, count), network.preprocess, network.config.classes, 4):
+        first = pixels[0] if first is None else first
         logits, trace, happened = simulator.run(pixels)
         events.add(happened)
         tally.add(trace)
@@ -63,8 +83,23 @@ def command(model: str, data: Path | None, count: int, as_json: bool) -> int:
             o: sum(events.operations[b, o] for b in events.leak_steps) / events.images for o in OPERATORS
         },
     }
+    if picture is not None:
+        _draw(network, first, neuron, picture)
+        record["picture"] = str(picture)
     click.echo(json.dumps(record) if as_json else _table(record))
     return EXIT_OK
+
+
+def _draw(network: Any, image: Any, neuron: tuple[int, int, int], path: Path) -> None:
+    from lapis.convert.life import live
+    from lapis.report.neuron import neuron_life
+
+    block, token, channel = neuron
+    life = live(network, image, block, token, channel)
+    figure = neuron_life(life, f"one value neuron: block {block}, token {token}, channel {channel}")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    write_atomically(path, buffer.getvalue())
 
 
 def _table(record: dict[str, Any]) -> str:
@@ -82,6 +117,8 @@ def _table(record: dict[str, Any]) -> str:
         f"  {operator:13} {count:12,.0f} synaptic operations an image"
         for operator, count in record["operations_per_image"].items()
     ]
+    if "picture" in record:
+        lines.append(f"picture  {record['picture']}")
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
     return "\n".join(lines)

@@ -55,13 +55,14 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
             click.echo(f"{step:<9} {line}")
 
     started = time.perf_counter()
+    _make(out)
     packaged = None if train else _packaged(model)
     if packaged is not None:
         told = tell(packaged, 0, "", out, started, say)
     else:
         if not train:
             say("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
-        path, first, training = train_smoke(out, say)
+        path, first, training = train_smoke(out, say, silent)
         told = tell(path, first, training, out, started, say)
     report = out / "index.html"
     write_report(report, told)
@@ -79,12 +80,15 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     images, labels = load_slice()
     images, labels = images[first:], labels[first:]
     subject = story.open_subject(path)
-    if subject.config.classes != len(CIFAR10_CLASSES):
+    if (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES or subject.config.classes != len(
+        CIFAR10_CLASSES
+    ):
         raise LapisError(
-            f"{path} tells {subject.config.classes} classes apart; the demo's images are of CIFAR-10 and its 10 classes"
+            f"{path} tells {subject.config.classes} other classes apart; the demo's images are of CIFAR-10: "
+            f"{', '.join(CIFAR10_CLASSES)}"
         )
     answers = story.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
-    said = ", ".join(f"{answer.best.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
+    said = ", ".join(f"{answer.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
     say("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {said}, ...")
 
     equality = story.compare(subject, images)
@@ -125,12 +129,10 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     write_page(page, explained)
     say("explain", str(page))
     seconds = time.perf_counter() - started
-    return Told(
-        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training
-    )
+    return Told(subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training)
 
 
-def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
+def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
     """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
     try:
         from lapis.convert.trained import convert_checkpoint
@@ -138,16 +140,16 @@ def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
         from lapis.train.sets import SLICE_TRAINS
-        from lapis.train.start import find_weights
+        from lapis.train.weights import find_weights
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
     from lapis import pack
 
     folder = _fresh(out / "run")
-    recipe = recipes.load("smoke").with_overrides(list(DEPLOYABLE))
+    recipe = recipes.load("smoke").with_overrides([*DEPLOYABLE, *settings])
     processes = join("cpu")
     try:
-        summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=True)
+        summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=quiet)
     finally:
         leave(processes)
     if summary["interrupted"]:
@@ -170,6 +172,13 @@ def train_smoke(out: Path, say: Say) -> tuple[Path, int, str]:
 def _packaged(model: str | None) -> Path | None:
     """The model asked for; without one, the packaged model where this build has it."""
     return assets.find(MODEL) if model is None else assets.resolve(model)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
 
 
 def _fresh(folder: Path) -> Path:

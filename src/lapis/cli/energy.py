@@ -11,18 +11,27 @@ import click
 from rich.console import Console
 
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, preset
+from lapis.data.images import Images, spread
+from lapis.data.open import open_images
+from lapis.data.sources import resolve_data
 from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tally, side_by_side, tables
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import W6, Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.pack import is_packed
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
+from lapis.runtime import Session
 from lapis.trace import POINTS, Point, Tally
+from lapis.train.scores import WATCHED_IMAGES
+from lapis.train.weights import find_weights
 
 # A preset is priced as the paper deploys it unless --set says otherwise.
 DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": W6}
 
 _TABLE_WIDTH = 100
+# Images watched together; the codes of a batch lie in memory.
+BATCH = 32
 _POINTS = f"Points: {', '.join(POINTS)}, or all."
 
 
@@ -142,9 +151,26 @@ def measured(model: str, data: str) -> tuple[LapisConfig, Tally]:
 
     The one place where a model becomes a tally: everything after it is the same for measured and given activities.
     """
-    raise LapisError(
-        f"{model!r} cannot be measured on {data!r} here; save a tally and give it with --activities FILE.json"
-    )
+    images = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES)
+    path = find_weights(model)
+    if path is None or not path.is_file() or not is_packed(path):
+        return _measured_in_torch(model, images)
+    session, tally = Session(path), Tally()
+    for start in range(0, len(images), BATCH):
+        part = range(start, min(start + BATCH, len(images)))
+        tally.add(session.watch([images.read(index) for index in part]).trace)
+    return session.config, tally
+
+
+def _measured_in_torch(model: str, images: Images) -> tuple[LapisConfig, Tally]:
+    from lapis.data.loader import TestBatches
+    from lapis.train.evaluate import evaluate
+    from lapis.train.start import open_model
+
+    opened = open_model(model)
+    if not opened.model.config.quantize:
+        raise LapisError(f"{model} is a dense network: nothing in it spikes, so there is no activity to measure")
+    return opened.model.config, evaluate(opened.model, TestBatches(images, opened.preprocess, BATCH)).tally
 
 
 def _rates(given: Mapping[str, str]) -> dict[Point, float]:

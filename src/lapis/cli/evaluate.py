@@ -8,16 +8,20 @@ from typing import Any
 
 import click
 
+from lapis.cli.needs import needed_torch
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, UnreadableImageError, spread
+from lapis.data.images import ArrayImages, Images, Pixels, spread
 from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
-from lapis.pack.reader import is_packed, load
+from lapis.pack import is_packed
 from lapis.preprocess import Preprocess
+from lapis.runtime import Session
+from lapis.runtime import evaluate as evaluate_session
+from lapis.trace import Tally
 from lapis.train.display import Display
-from lapis.train.scores import Scores, energy_of
+from lapis.train.scores import WATCHED_IMAGES, Scores, energy_of
 from lapis.train.weights import find_weights
 
 # The share of the shorter side that foreign classifiers are commonly tested on, where images are not tiny.
@@ -44,6 +48,7 @@ CALIBRATED = "calibrated, not trained"
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images a batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     model: str,
@@ -57,6 +62,7 @@ def command(
     batch: int,
     workers: int,
     threads: int | None,
+    shard: str | None,
     as_json: bool,
 ) -> None:
     """Top-1 and top-5 accuracy of a network on the test images of a folder, with activity and energy where it spikes.
@@ -68,6 +74,7 @@ def command(
     \b
     Example:
       lapis evaluate lapis_tiny_cifar10 --data ~/data --json
+      lapis evaluate lapis_tiny_cifar10 --data ~/data --shard 0/4 --json > part0.json
     """
     images = open_images(resolve_data(data, None), "test")
     images = images if limit is None else spread(images, limit)
@@ -75,38 +82,62 @@ def command(
     if path is not None and path.is_file() and is_packed(path):
         if preset is not None or size is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a packed network already")
-        record = _packed(path, images, batch)
+        record = _packed(path, images, batch, threads or 1, parse_shard(shard))
+    elif shard is not None:
+        raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
         record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads)
     record = {"model": model, **record}
     click.echo(json.dumps(record) if as_json else _table(record))
 
 
-def _packed(path: Path, images: Images, batch: int) -> dict[str, Any]:
-    """Scores of a packed network in integer arithmetic; torch is not needed."""
-    import numpy as np
+class _ByIndex:
+    """Images as a collection for a session, which resizes them by the packed file's own rule."""
 
-    network = load(path)
-    _check_classes(images.classes, network.config.classes)
-    scores = Scores()
+    def __init__(self, images: Images) -> None:
+        self._images = images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int, /) -> Pixels:
+        return self._images.read(index)
+
+
+def _packed(path: Path, images: Images, batch: int, threads: int, shard: tuple[int, int]) -> dict[str, Any]:
+    """Scores of a packed network in integers, by the native engine where there is one; torch is not needed."""
+    session, tally = Session(path, threads), Tally()
+    _check_classes(images.classes, session.config.classes)
     with Display("evaluate", len(images)) as display:
-        for start in range(0, len(images), batch):
-            part = range(start, min(len(images), start + batch))
-            pixels, labels = [], []
-            for index in part:
-                try:
-                    pixels.append(network.preprocess.resize(images.read(index)))
-                    labels.append(int(images.labels[index]))
-                except UnreadableImageError as error:
-                    scores.unreadable.append(str(error))
-                    display.say(str(error))
-            if pixels:
-                logits, trace = network.watch(np.stack(pixels))
-                scores.tally.add(trace)
-                scores.count(logits, np.asarray(labels))
-            display.update(part.stop, _note(scores))
-    scores.energy = energy_of(network.config, scores.tally)
-    return {"state": "packed", **scores.as_dict(), "config": network.config.to_dict()}
+        result = evaluate_session(
+            session,
+            _ByIndex(images),
+            images.labels,
+            batch,
+            shard,
+            lambda done, count: display.update(done * len(images) // count, ""),
+            (tally, WATCHED_IMAGES),
+        )
+        for line in result.unreadable:
+            display.say(line)
+    return {
+        "state": "packed",
+        "executor": session.executor,
+        **result.to_dict(),
+        "activity": {point: round(share, 6) for point, share in tally.activities().items()},
+        "energy": energy_of(session.config, tally),
+        "config": session.config.to_dict(),
+    }
+
+
+def parse_shard(text: str | None) -> tuple[int, int]:
+    """I/N as a pair of numbers; nothing is the whole set."""
+    if text is None:
+        return 0, 1
+    index, sign, of = text.partition("/")
+    if not (sign and index.isdecimal() and of.isdecimal()):
+        raise LapisError(f"--shard {text} is not I/N; for instance 0/4 for the first of four")
+    return int(index), int(of)
 
 
 def _torch(
@@ -122,7 +153,7 @@ def _torch(
     threads: int | None,
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    import torch
+    torch = needed_torch()
 
     from lapis.data.loader import TestBatches
     from lapis.data.transforms import normalise_by_name
@@ -134,7 +165,9 @@ def _torch(
     if threads is not None:
         torch.set_num_threads(threads)
     opened = open_model(model)
-    network, state = opened.model, "trained" if opened.model.config.quantize else "dense"
+    network = opened.model
+    # A file that says nothing of its training is not called trained.
+    state = str((opened.about or {}).get("state", "dense" if not network.config.quantize else "of unknown training"))
     if preset is not None or size is not None:
         if opened.about is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a Lapis network already")

@@ -24,7 +24,7 @@ def open_deployed(source: str, fraction_bits: int = DEFAULT_FRACTION_BITS) -> De
     """A packed file as it is; a training checkpoint, or a run's folder, converted."""
     path = Path(source)
     if path.is_dir():
-        from lapis.train.start import find_weights
+        from lapis.train.weights import find_weights
 
         path = find_weights(source) or path
     else:

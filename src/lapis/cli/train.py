@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.needs import needed_torch
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 
 
@@ -49,7 +50,7 @@ def command(
       lapis train smoke --out runs/smoke
       lapis train cifar10_tiny --data ~/data --start deit.safetensors --teacher runs/teacher --set optim.epochs=5
     """
-    import torch
+    torch = needed_torch()
 
     from lapis.train import recipes
     from lapis.train.distributed import join, leave

@@ -13,6 +13,7 @@ from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 # What may be compared with the integer model, in the order in which it is shown.
 EXECUTORS = {
     "spikes": "the spiking network, step by step",
+    "native": "the native engine",
     "stages": "each stage of the trained network on the integer model's codes",
     "trained": "the trained network on its own",
 }
@@ -40,6 +41,7 @@ BATCH = 8
 def command(model: str, data: Path | None, count: int, only: tuple[str, ...], quiet: bool, as_json: bool) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
+    Compared are the spiking network, the native engine, each stage of the trained network, and the trained network.
     MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A packed file has no trained
     network to compare with. Equality is asked bit for bit where weights are integers; the first code that differs is
     named. Exit 0 only if every promise holds.
@@ -87,10 +89,20 @@ def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]
     from lapis.convert.verify import spiking_executor
 
     network, events = opened.network, Events(opened.network.config.window)
-    chosen = only or tuple(name for name in EXECUTORS if opened.trained is not None or name == "spikes")
+    chosen = only or tuple(
+        name
+        for name in EXECUTORS
+        if name == "spikes" or (_runs_native(network) if name == "native" else opened.trained is not None)
+    )
     table: dict[str, Any] = {}
     if "spikes" in chosen:
         table["spikes"] = spiking_executor(network, events)
+    if "native" in chosen:
+        if not _runs_native(network):
+            raise LapisError(
+                "the native engine runs integer weights where its library was built; `lapis info` says more"
+            )
+        table["native"] = _native_executor(network)
     if {"stages", "trained"} & set(chosen):
         if opened.trained is None:
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
@@ -101,6 +113,25 @@ def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]
         if "trained" in chosen:
             table["trained"] = trained_executor(opened.trained, network.preprocess)
     return table, events
+
+
+def _runs_native(network: Any) -> bool:
+    from lapis import native
+
+    return bool(network.exact and native.available())
+
+
+def _native_executor(network: Any) -> Any:
+    from lapis.convert.verify import Executor
+    from lapis.runtime.engine import Engine
+
+    engine = Engine(network, 1)
+
+    def run(images: Any) -> Any:
+        scores, trace = engine.watch(images)
+        return network.to_logits(scores), trace
+
+    return Executor(run, "equal")
 
 
 def _table(record: dict[str, Any]) -> str:

@@ -198,10 +198,9 @@ class Network(_Frozen):
         mantissa = np.concatenate([block.leak.mantissa for block in self.blocks])
         exponent = np.concatenate([block.leak.exponent for block in self.blocks])
         # One walk for all blocks, as long as the longest needs.
-        us, es = (
-            table.reshape(self.config.depth, self.config.heads, -1)
-            for table in leak.leak_table(mantissa, exponent, max(sizes))
-        )
+        us, es = leak.leak_table(mantissa, exponent, max(sizes))
+        us = us.reshape(self.config.depth, self.config.heads, -1)
+        es = es.reshape(self.config.depth, self.config.heads, -1)
         return tuple((us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes))
 
     def distances(self, block: int) -> int:

@@ -13,9 +13,6 @@ from torch import Tensor
 from lapis.convert.from_model import from_model
 from lapis.convert.network import DEFAULT_FRACTION_BITS, Network
 from lapis.convert.verify import Executor
-from lapis.data.slice import SIDE as CIFAR_SIDE
-from lapis.data.transforms import NORMALISE, TEST_CROP
-from lapis.errors import LapisError
 from lapis.nn import LapisViT, load_network
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.preprocess import Pixels, Preprocess
@@ -25,7 +22,7 @@ from lapis.trace import Trace
 def convert_checkpoint(path: Path, fraction_bits: int = DEFAULT_FRACTION_BITS) -> tuple[Network, LapisViT]:
     """The deployed form of a training checkpoint, and the trained network itself."""
     model, about = load_network(path)
-    names = about.get("labels", [])
+    names = about.get("class_names", [])
     if not isinstance(names, list) or len(names) != model.config.classes:
         names = []
     network = from_model(model, preprocess_of(about, model.config.image_size), [str(n) for n in names], fraction_bits)
@@ -33,16 +30,9 @@ def convert_checkpoint(path: Path, fraction_bits: int = DEFAULT_FRACTION_BITS) -
 
 
 def preprocess_of(about: dict[str, Any], size: int) -> Preprocess:
-    """How a checkpoint says that its images are prepared: a record of its own, or the name of a normalisation."""
-    if "preprocess" in about:
-        return Preprocess.from_dict(about["preprocess"])
-    rule = NORMALISE.get(str(about.get("normalise", "imagenet")))
-    if rule is None:
-        raise LapisError(f"normalise={about['normalise']!r} is unknown; use {', '.join(NORMALISE)}")
-    if str(about.get("dataset", "")).startswith("cifar"):
-        # Small images are used whole, and torch enlarges them; see data/transforms.
-        return Preprocess(size, rule.mean, rule.std, "bicubic_sharp" if size >= CIFAR_SIDE else "bicubic")
-    return Preprocess(size, rule.mean, rule.std, crop=TEST_CROP)
+    """How a checkpoint says that its images are prepared; for one that does not, ImageNet's rule."""
+    said = about.get("preprocess")
+    return Preprocess(size) if said is None else Preprocess.from_dict(said)
 
 
 def trained_executor(model: LapisViT, preprocess: Preprocess) -> Executor:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from lapis.errors import LapisError
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.model import LapisViT
-from lapis.nn.quantizer import Quantizer
-from lapis.nn.relation import DistanceRelation
 
 
 @torch.no_grad()
@@ -27,7 +26,7 @@ def calibrate(model: LapisViT, batches: Iterable[Tensor]) -> None:
     if not bool(torch.isfinite(stacked).all()):
         raise LapisError("calibration images hold NaN or infinity")
     for module in model.modules():
-        if isinstance(module, (Quantizer, DistanceRelation)):
+        if isinstance(module, Calibrated):
             module.mark_ready(False)
     training = model.training
     model.eval()
@@ -40,5 +39,5 @@ def calibrate(model: LapisViT, batches: Iterable[Tensor]) -> None:
 
 def is_calibrated(model: LapisViT) -> bool:
     """Whether every quantizer and relation has its steps and tau."""
-    parts = [module for module in model.modules() if isinstance(module, (Quantizer, DistanceRelation))]
+    parts = [module for module in model.modules() if isinstance(module, Calibrated)]
     return all(part.is_ready for part in parts)

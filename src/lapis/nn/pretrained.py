@@ -13,10 +13,9 @@ from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
-from lapis.nn.quantizer import Quantizer
-from lapis.nn.relation import DistanceRelation
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
@@ -153,7 +152,7 @@ def _quantizer_names(model: LapisViT) -> set[str]:
     """Tensors that no dense checkpoint has: steps, offsets, time constants, and whether they are set."""
     names: set[str] = set()
     for prefix, module in model.named_modules():
-        if isinstance(module, (Quantizer, DistanceRelation)):
+        if isinstance(module, Calibrated):
             own: list[tuple[str, Any]] = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
             names |= {f"{prefix}.{name}" for name, _ in own}
     return names & model.state_dict().keys()

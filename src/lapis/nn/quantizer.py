@@ -7,7 +7,6 @@ two orders of magnitude between an activation and a 6-bit weight.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis.config import Mode
+from lapis.nn.calibrated import Calibrated
 from lapis.ops.lsq.custom import lsq_codes, lsq_value
 
 # Values examined when a step is found from data; more changes the third digit of a step.
@@ -23,30 +23,17 @@ CALIBRATION_SAMPLE = 1 << 15
 CANDIDATES = torch.linspace(0.02, 1.0, 80)
 
 
-class Quantizer(nn.Module):
+class Quantizer(Calibrated):
     """What activation and weight quantizers share: a step, found from the first data seen unless it was loaded."""
-
-    ready: Tensor
 
     def __init__(self, step_shape: tuple[int, ...], low: int, high: int) -> None:
         super().__init__()
         self.low, self.high = low, high
         self.log_step = nn.Parameter(torch.zeros(step_shape))
-        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
-        # The same fact for Python, so that a forward pass never waits for a tensor and compilers see a constant.
-        self.is_ready = False
 
     @property
     def step(self) -> Tensor:
         return self.log_step.exp()
-
-    def mark_ready(self, ready: bool = True) -> None:
-        self.ready.fill_(ready)
-        self.is_ready = ready
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.is_ready = bool(self.ready)
 
 
 class ActivationQuantizer(Quantizer):

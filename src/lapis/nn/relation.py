@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.position import RelativePosition
 from lapis.ops.affinity.eager import log_affinity
 from lapis.ops.attention import custom as attention
@@ -53,20 +52,17 @@ class DotProduct(Relation):
         return scores if self.position is None else scores + self.position.bias()
 
 
-class DistanceRelation(Relation):
+class DistanceRelation(Relation, Calibrated):
     """ln A_ij = -(D_ij + delay_ij) / tau_h, with a learned tau for each head.
 
     tau is found from the first data seen, unless loaded: the standard deviation of D over the keys.
     """
 
     on_codes = True
-    ready: Tensor
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)
         self.log_tau = nn.Parameter(torch.zeros(config.heads))
-        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
-        self.is_ready = False
 
     @property
     def tau(self) -> Tensor:
@@ -89,14 +85,6 @@ class DistanceRelation(Relation):
         spread = distance.float().std(dim=-1, correction=0).mean(dim=(0, 2)).clamp_min(1e-3)
         self.log_tau.copy_(spread.log())
         self.mark_ready()
-
-    def mark_ready(self, ready: bool = True) -> None:
-        self.ready.fill_(ready)
-        self.is_ready = ready
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.is_ready = bool(self.ready)
 
 
 class Laplacian(DistanceRelation):

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from lapis import native
 
+native.share_threads()
+
 # Compilers take the answer at the time they trace: the library does not come and go.
 library_available = torch.compiler.assume_constant_result(native.available)
 

@@ -6,6 +6,7 @@ The header is parsed here and not by a library, so that one clear error meets ev
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,9 +193,11 @@ def _network(header: Header, data: bytes) -> Network:
         raise LapisError("it changed while it was read")
 
     def array(name: str) -> Array:
-        entry, (begin, end) = table[name], header.offsets[name]
-        raw = np.frombuffer(data[begin:end], dtype=entry.kind.newbyteorder("<")).reshape(entry.shape)
-        return raw.astype(entry.kind)
+        entry, (begin, _) = table[name], header.offsets[name]
+        count = math.prod(entry.shape)
+        raw = np.frombuffer(data, entry.kind.newbyteorder("<"), count, begin).reshape(entry.shape)
+        # Packed weights are unpacked from where they lie; copies of the rest let go of the file's bytes.
+        return raw if is_packed6(config, name) else raw.astype(entry.kind)
 
     arrays = {name: array(name) for name in table}
 

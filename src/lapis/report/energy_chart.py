@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _OURS, _DENSE = "#1f4e9e", "#b8b8b8"
 _INCHES_A_BAR = 0.42
@@ -13,15 +17,24 @@ _INCHES_A_BAR = 0.42
 
 def energy_chart(made: Estimate, path: str | Path, title: str = "") -> Path:
     """Draw the estimate to a PNG: one pair of bars an operator, on a logarithmic axis."""
+    target = Path(path)
+    if target.suffix != ".png":
+        raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
+    figure = energy_figure(made, title)
+    try:
+        figure.savefig(target, dpi=150)
+    except OSError as error:
+        raise LapisError(f"the chart cannot be written to {target}: {error}") from error
+    return target
+
+
+def energy_figure(made: Estimate, title: str = "") -> Figure:
+    """The same as a matplotlib figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise LapisError("the chart needs matplotlib; install it with: pip install 'lapis-snn[plot]'") from error
-    target = Path(path)
-    if target.suffix != ".png":
-        raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
-
     ours = _by_operator([(row.operator, row.energy_mj) for row in made.rows])
     dense = _by_operator([(row.operator, row.energy_mj) for row in made.dense_rows])
     names = [name for name in dict.fromkeys((*ours, *dense)) if ours.get(name) or dense.get(name)]
@@ -44,11 +57,7 @@ def energy_chart(made: Estimate, path: str | Path, title: str = "") -> Path:
     axes.set_title(title or f"{made.energy_mj:.2f} mJ, {made.ratio:.1f} times less than dense")
     figure.legend(loc="outside lower right", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    try:
-        figure.savefig(target, dpi=150)
-    except OSError as error:
-        raise LapisError(f"the chart cannot be written to {target}: {error}") from error
-    return target
+    return figure
 
 
 def _by_operator(rows: list[tuple[str, float]]) -> dict[str, float]:

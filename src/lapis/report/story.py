@@ -1,4 +1,4 @@
-"""What Lapis promises, checked on one packed model and real images: one function a promise, each returning its facts."""
+"""What Lapis promises, checked on one packed model and real images: one function a promise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lapis.convert.verify import Agreement, Executor, spiking_executor, verify
 from lapis.energy import Estimate, estimate
 from lapis.preprocess import Pixels
 from lapis.runtime.evaluate import Evaluation, evaluate
-from lapis.runtime.session import NUMPY, Prediction, Session
+from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Tally
 
 Labels = npt.NDArray[np.int64]
@@ -51,15 +51,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Answer:
-    """One image, what was said of it and what it is."""
+    """One image, the class it was given with its share of the softmax, and the class it is of."""
 
     image: Pixels
-    best: Prediction
+    name: str
+    score: float
     label: str
 
     @property
     def right(self) -> bool:
-        return self.best.name == self.label
+        return self.name == self.label
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ def open_subject(path: Path) -> Subject:
 def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Answer]:
     """Every image with its likeliest class."""
     ranked = subject.session.predict(images, k=1)
-    return [Answer(image, best[0], names[label]) for image, best, label in zip(images, ranked, labels, strict=True)]
+    return [
+        Answer(image, names[best[0].index], best[0].score, names[label])
+        for image, best, label in zip(images, ranked, labels, strict=True)
+    ]
 
 
 def compare(subject: Subject, images: Pixels) -> Equality:
@@ -150,9 +154,7 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
         from lapis.nn import LapisViT
     except ImportError:
         return None, "torch is not installed: pip install 'lapis-snn[train]'"
-    dense = config.replace(
-        quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
-    )
+    dense = config.replace(quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS)
     # Its speed does not depend on its weights.
     model = LapisViT(dense).eval()
     images = torch.zeros(1, 3, config.image_size, config.image_size)

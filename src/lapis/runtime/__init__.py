@@ -2,6 +2,6 @@
 
 from lapis.runtime.engine import Engine
 from lapis.runtime.evaluate import Evaluation, evaluate, merge
-from lapis.runtime.session import Prediction, Session, find_model, packaged_models
+from lapis.runtime.session import Prediction, Session
 
-__all__ = ["Engine", "Evaluation", "Prediction", "Session", "evaluate", "find_model", "merge", "packaged_models"]
+__all__ = ["Engine", "Evaluation", "Prediction", "Session", "evaluate", "merge"]

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lapis.data.images import UnreadableImageError
 from lapis.errors import LapisError
 from lapis.runtime.session import Session
+from lapis.trace import Tally
 
 TOP = 5
 
@@ -26,7 +28,10 @@ class Collection(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How many of the images of some shards were right; `shards` of `of` were counted over a set of `total`."""
+    """How many of the images of some shards were right; `shards` of `of` were counted over a set of `total`.
+
+    An image that cannot be read is left out of `images` and named in `unreadable`.
+    """
 
     images: int
     correct: int
@@ -34,6 +39,7 @@ class Evaluation:
     total: int
     shards: tuple[int, ...] = (0,)
     of: int = 1
+    unreadable: tuple[str, ...] = ()
 
     @property
     def top1(self) -> float:
@@ -55,10 +61,12 @@ class Evaluation:
         if not isinstance(fields, dict) or not {*names, "shards"} <= fields.keys():
             raise LapisError(f"a result of an evaluation has the fields {', '.join(names)} and shards")
         numbers = {name: fields[name] for name in names}
-        shards = fields["shards"]
+        shards, unreadable = fields["shards"], fields.get("unreadable", [])
         if not isinstance(shards, list) or not all(_is_count(x) for x in [*numbers.values(), *shards]):
             raise LapisError(f"a result of an evaluation holds counts; seen: {fields}")
-        return cls(**numbers, shards=tuple(shards))
+        if not isinstance(unreadable, list) or not all(isinstance(line, str) for line in unreadable):
+            raise LapisError("a result of an evaluation names its unreadable images in a list of lines")
+        return cls(**numbers, shards=tuple(shards), unreadable=tuple(unreadable))
 
 
 def evaluate(
@@ -68,8 +76,12 @@ def evaluate(
     batch: int = 64,
     shard: tuple[int, int] = (0, 1),
     progress: Callable[[int, int], None] | None = None,
+    watched: tuple[Tally, int] | None = None,
 ) -> Evaluation:
-    """Count right answers over every `of`-th image from `shard` on; `progress(done, count)` after each batch."""
+    """Count right answers over every `of`-th image from `shard` on; `progress(done, count)` after each batch.
+
+    `watched` is a tally to fill and how many images are enough for it: those are watched, the others only run.
+    """
     index, of = check_shard(shard)
     if batch < 1:
         raise LapisError(f"batch={batch} must be at least 1")
@@ -79,17 +91,42 @@ def evaluate(
     if not mine:
         raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
     truth = np.asarray(labels)
-    correct = correct5 = 0
+    counted = correct = correct5 = 0
+    unreadable: list[str] = []
     for start in range(0, len(mine), batch):
-        chosen = mine[start : start + batch]
-        logits = session.run([images[i] for i in chosen])
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
-        hits = order == truth[list(chosen)][:, None]
-        correct += int(hits[:, 0].sum())
-        correct5 += int(hits.any(axis=1).sum())
+        read, chosen = _read(images, mine[start : start + batch], unreadable)
+        if read:
+            order = np.argsort(-_answer(session, read, watched), axis=1, kind="stable")[:, :TOP]
+            hits = order == truth[chosen][:, None]
+            counted += len(read)
+            correct += int(hits[:, 0].sum())
+            correct5 += int(hits.any(axis=1).sum())
         if progress is not None:
             progress(min(start + batch, len(mine)), len(mine))
-    return Evaluation(len(mine), correct, correct5, len(images), (index,), of)
+    if not counted:
+        raise LapisError(f"none of the {len(mine)} images could be read; the first: {unreadable[0]}")
+    return Evaluation(counted, correct, correct5, len(images), (index,), of, tuple(unreadable))
+
+
+def _read(images: Collection, indices: Iterable[int], unreadable: list[str]) -> tuple[list[Any], list[int]]:
+    """The images that can be read and their indices; the others go to `unreadable`."""
+    read, chosen = [], []
+    for index in indices:
+        try:
+            read.append(images[index])
+        except UnreadableImageError as error:
+            unreadable.append(str(error))
+        else:
+            chosen.append(index)
+    return read, chosen
+
+
+def _answer(session: Session, read: list[Any], watched: tuple[Tally, int] | None) -> npt.NDArray[np.float32]:
+    if watched is None or watched[0].images >= watched[1]:
+        return session.run(read)
+    logits, trace = session.watch(read)
+    watched[0].add(trace)
+    return logits
 
 
 def merge(results: Iterable[Evaluation]) -> Evaluation:
@@ -107,9 +144,10 @@ def merge(results: Iterable[Evaluation]) -> Evaluation:
         doubled = sorted({shard for shard in shards if shards.count(shard) > 1})
         raise LapisError(f"{of} shards are needed, each once; missing: {missing}, given twice: {doubled}")
     images, correct, correct5 = (sum(getattr(p, name) for p in parts) for name in ("images", "correct", "correct5"))
-    if images != total:
+    unreadable = tuple(line for part in parts for line in part.unreadable)
+    if images + len(unreadable) != total:
         raise LapisError(f"the shards hold {images} images of a set of {total}; a result was cut short")
-    return Evaluation(images, correct, correct5, total, tuple(shards), of)
+    return Evaluation(images, correct, correct5, total, tuple(shards), of, unreadable)
 
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:

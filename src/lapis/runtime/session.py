@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from lapis import assets, pack
 from lapis import native as kernels
-from lapis import pack
-from lapis.config import nearest
 from lapis.convert.arithmetic import Float32, to_logits
 from lapis.convert.network import Network, Watched
 from lapis.errors import LapisError
@@ -25,7 +23,6 @@ from lapis.runtime.engine import Engine, check_runnable, check_threads
 ImageLike = str | Path | Pixels
 Images = ImageLike | Sequence[ImageLike]
 
-SUFFIX = ".safetensors"
 NUMPY = "numpy"
 
 
@@ -48,7 +45,7 @@ class Session:
     """
 
     def __init__(self, model: str | Path | Network, threads: int = 1, native: bool = True) -> None:
-        network = model if isinstance(model, Network) else pack.load(find_model(model))
+        network = model if isinstance(model, Network) else pack.load(assets.resolve(model))
         self.threads = check_threads(threads)
         self.config = network.config
         self.preprocess = network.preprocess
@@ -136,27 +133,6 @@ class Session:
         share = np.exp(logits.astype(np.float64) - float(logits.max()))
         share /= share.sum()
         return [Prediction(int(i), self.name_of(int(i)), float(share[i]), float(logits[i])) for i in order]
-
-
-def find_model(model: str | Path) -> Path:
-    """The file of a packed model: a path, or the name of one that travels with the package."""
-    path = Path(model)
-    if path.is_file():
-        return path
-    if path.suffix == "" and path.parent == Path():
-        packaged = packaged_models()
-        if path.name in packaged:
-            return packaged[path.name]
-        hint = nearest(path.name, packaged)
-        known = ", ".join(sorted(packaged)) or "none in this installation"
-        raise LapisError(f"no model {str(model)!r}; {hint}give a packed file, or a packaged model: {known}")
-    raise LapisError(f"no packed model at {model}; make one with `lapis pack CHECKPOINT -o {path.name}`")
-
-
-def packaged_models() -> dict[str, Path]:
-    """Models that travel with the package, by name."""
-    folder = Path(str(resources.files("lapis") / "assets"))
-    return {file.stem: file for file in folder.glob(f"*{SUFFIX}") if pack.is_packed(file)}
 
 
 def _pixels(image: Any) -> npt.NDArray[Any]:

@@ -25,6 +25,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
             torch.save({"version": VERSION, **state}, file)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except (OSError, RuntimeError) as error:
         Path(temporary).unlink(missing_ok=True)

@@ -9,10 +9,7 @@ import torch
 from lapis.data.loader import Batch
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT
-from lapis.train.scores import Scores
-
-# Activities settle to the third digit within this many images; a trace of more only costs time.
-WATCHED_IMAGES = 256
+from lapis.train.scores import WATCHED_IMAGES, Scores
 
 
 @torch.no_grad()

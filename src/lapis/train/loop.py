@@ -202,7 +202,13 @@ class Run:
         sums: Tensor | None = None
         for index, part in enumerate(parts):
             with self._local_gradients(last=index == len(parts) - 1):
-                terms = self._forward(part)
+                try:
+                    terms = self._forward(part)
+                except LapisError as error:
+                    # Weights that are no numbers any more give codes that the kernels refuse, before there is a loss.
+                    if all(bool(weights.isfinite().all()) for weights in self.objective.parameters()):
+                        raise
+                    raise self._diverged(math.nan) from error
                 (terms.loss / len(parts)).backward()
             values = torch.stack([value.detach() for value in terms])
             sums = values if sums is None else sums + values
@@ -213,11 +219,14 @@ class Run:
             self.average.update(self.student)
         means = self.processes.mean(sums / len(parts)).tolist()
         if not math.isfinite(means[0]):
-            raise LapisError(
-                f"the loss is {means[0]} at step {self.progress.step + 1}; the state saved before is untouched: "
-                "start again with a lower optim.lr"
-            )
+            raise self._diverged(means[0])
         return dict(zip(Terms._fields, means, strict=True)), float(norm), rate
+
+    def _diverged(self, loss: float) -> LapisError:
+        return LapisError(
+            f"the loss is {loss} at step {self.progress.step + 1}; the state saved before is untouched: "
+            "start again with a lower optim.lr"
+        )
 
     def _local_gradients(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are reduced over processes once, with the last part of a batch."""

@@ -90,10 +90,6 @@ class Distill:
     teacher_blocks: tuple[int, ...] = (5, 11, 17, 23)
 
     def __post_init__(self) -> None:
-        if len(self.student_blocks) != len(self.teacher_blocks):
-            raise LapisError(
-                f"distill.student_blocks={self.student_blocks} and teacher_blocks={self.teacher_blocks} must pair up"
-            )
         if self.temperature <= 0:
             raise LapisError(f"distill.temperature={self.temperature} must be above 0")
 
@@ -143,13 +139,14 @@ class Recipe:
         return dataclasses.asdict(self)
 
     def with_overrides(self, settings: list[str]) -> Recipe:
-        """A copy with `a.b=c` settings applied in order; an unknown key is an error naming the nearest one."""
-        recipe = self
+        """A copy with `a.b=c` settings applied at once, the last of a key winning; an unknown key names the nearest."""
+        changes: dict[str, Any] = {}
         for setting in settings:
             key, equals, text = setting.partition("=")
             if not equals:
                 raise LapisError(f"--set {setting!r} has no value; write it as key=value, for example optim.lr=1e-4")
-            recipe = _set(recipe, key.strip(), text.strip(), key.strip())
+            _place(self, key.strip(), text.strip(), key.strip(), changes)
+        recipe: Recipe = _changed(self, changes)
         return recipe
 
 
@@ -177,7 +174,8 @@ def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") ->
     return found
 
 
-def _set(record: Any, key: str, text: str, whole: str) -> Any:
+def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]) -> None:
+    """Parse one setting into the nested table `changes`."""
     name, _, rest = key.partition(".")
     kinds = typing.get_type_hints(type(record))
     if name not in kinds or name == "name":
@@ -186,13 +184,23 @@ def _set(record: Any, key: str, text: str, whole: str) -> Any:
     if rest:
         if not dataclasses.is_dataclass(value):
             raise _unknown(record, whole, key)
-        return dataclasses.replace(record, **{name: _set(value, rest, text, whole)})
-    if isinstance(value, ActivationModes) and text in get_args(Mode):
-        return dataclasses.replace(record, **{name: ActivationModes.all(typing.cast(Mode, text))})
-    if dataclasses.is_dataclass(value):
+        _place(value, rest, text, whole, changes.setdefault(name, {}))
+    elif isinstance(value, ActivationModes) and text in get_args(Mode):
+        changes[name] = dataclasses.asdict(ActivationModes.all(typing.cast(Mode, text)))
+    elif dataclasses.is_dataclass(value):
         inner = [f"{whole}.{inner}" for inner in keys(value)]
         raise LapisError(f"{whole} is a group; set one of {', '.join(inner)}")
-    return dataclasses.replace(record, **{name: _parse(whole, kinds[name], text)})
+    else:
+        changes[name] = _parse(whole, kinds[name], text)
+
+
+def _changed(record: Any, changes: dict[str, Any]) -> Any:
+    """A copy built once from all changes, so that only the result must be valid, not each step on the way."""
+    values = {
+        name: _changed(getattr(record, name), value) if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
+    return dataclasses.replace(record, **values)
 
 
 def _unknown(record: Any, whole: str, rest: str) -> LapisError:

@@ -13,6 +13,8 @@ from lapis.energy.estimate import estimate
 from lapis.trace import Tally
 
 TOP = 5
+# Activities settle to the third digit within this many images; a trace of more only costs time.
+WATCHED_IMAGES = 256
 
 
 @dataclass

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, load_network, read_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, resize_offsets, resize_positions
@@ -94,11 +95,9 @@ def _changed_parts(model: LapisViT, old: LapisConfig) -> set[str]:
     """Tensors of quantizers and relations whose meaning differs from the old network's."""
     new, names = model.config, set()
     before = LapisViT(old)
-    parts = {
-        name: module for name, module in before.named_modules() if isinstance(module, (Quantizer, DistanceRelation))
-    }
+    parts = {name: module for name, module in before.named_modules() if isinstance(module, Calibrated)}
     for name, module in model.named_modules():
-        if not isinstance(module, (Quantizer, DistanceRelation)):
+        if not isinstance(module, Calibrated):
             continue
         twin = parts.get(name)
         same = type(twin) is type(module)

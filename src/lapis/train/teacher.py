@@ -28,6 +28,9 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
     """The recipe's teacher, or None; one that cannot teach this student is refused."""
     if not recipe.distill.teacher:
         return None
+    ours_at, theirs_at = recipe.distill.student_blocks, recipe.distill.teacher_blocks
+    if len(ours_at) != len(theirs_at):
+        raise LapisError(f"distill.student_blocks={ours_at} and distill.teacher_blocks={theirs_at} must pair up")
     opened = open_model(recipe.distill.teacher)
     theirs, ours = opened.model.config, recipe.model
     if theirs.classes != ours.classes:
@@ -40,5 +43,5 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
             f"teacher {recipe.distill.teacher} takes {theirs.image_size} px, the student {ours.image_size}; "
             f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
         )
-    blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
+    blocks = theirs_at if recipe.distill.feature else ()
     return Teacher(opened.model.to(device), blocks, rule_of(recipe.preprocess), rule_of(opened.preprocess))

@@ -23,6 +23,10 @@ def find_weights(source: str) -> Path | None:
     packaged = None if path.is_file() else assets.find(source)
     if packaged is not None:
         return packaged
-    if path.is_file() or path.suffix in WEIGHT_SUFFIXES or len(path.parts) > 1:
+    if path.is_file():
         return path
+    if path.suffix in WEIGHT_SUFFIXES or len(path.parts) > 1:
+        raise LapisError(
+            f"no such file or run: {path}; train that stage first, or name another with --start or --teacher"
+        )
     return None

@@ -21,7 +21,7 @@ function headline() {
     [`${accuracy.top1.toFixed(1)} %`, `right, of ${accuracy.images} CIFAR-10 images`],
     [differ ? whole(differ) : "0", `of ${whole(codes)} codes differ between engine, spikes and integers`],
     [energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–", "less energy than the dense network"],
-    [speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`, speed.ratio ? "faster than PyTorch FP32, on one core" : "an image, on one core"],
+    [speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`, speed.ratio ? "the speed of PyTorch FP32, on one core" : "an image, on one core"],
   ];
   byId("headline").replaceChildren(...tiles.map(([value, name]) => element("div", { className: "card" }, element("dt", {}, name), element("dd", {}, value))));
 }

@@ -16,7 +16,7 @@ from lapis.trace import Tally
 
 @dataclass(frozen=True)
 class Told:
-    """Everything that one run of the story found; `training` says how the model came to be, where it was trained here."""
+    """Everything that one run of the story found; `training` says how a model that was trained here came to be."""
 
     subject: Subject
     answers: list[Answer]
@@ -67,8 +67,8 @@ def write_report(path: Path, told: Told) -> int:
     answers = [
         {
             "image": data_url(answer.image),
-            "prediction": answer.best.name,
-            "score": answer.best.score,
+            "prediction": answer.name,
+            "score": answer.score,
             "label": answer.label,
             "right": answer.right,
         }

@@ -9,9 +9,10 @@ from lapis import assets, pack
 from lapis.data.images import decode
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels, Preprocess
+from lapis.preprocess import Pixels
 from lapis.report.page.explained import Explained
 from lapis.report.page.from_network import explain_network
+from lapis.runtime.session import NUMPY, Session
 
 SLICE = "slice:"
 
@@ -22,7 +23,10 @@ def explain_file(model: str, image: str) -> Explained:
     pixels, label = open_image(image)
     about: dict[str, Any] = {"model": path.name, "picture": Path(image).name, "label": label}
     if pack.is_packed(path):
-        return explain_network(pack.load(path), pixels, **about)
+        network = pack.load(path)
+        session = Session(network)
+        how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
+        return explain_network(network, pixels, session.watch, executor=how, **about)
     return _explain_checkpoint(path, pixels, about)
 
 
@@ -46,7 +50,8 @@ def open_image(image: str) -> tuple[Pixels, str]:
 def _explain_checkpoint(path: Path, pixels: Pixels, about: dict[str, Any]) -> Explained:
     # Torch is loaded only where a checkpoint needs it.
     try:
-        from lapis.data.transforms import normalise_by_name
+        from lapis.convert.trained import preprocess_of
+        from lapis.data.transforms import rule_of
         from lapis.nn import load_network
         from lapis.report.page.from_model import explain_model
     except ImportError as error:
@@ -54,7 +59,6 @@ def _explain_checkpoint(path: Path, pixels: Pixels, about: dict[str, Any]) -> Ex
             f"{path} is a training checkpoint and needs torch: pip install 'lapis-snn[train]'; a packed file does not"
         ) from error
     network, said = load_network(path)
-    resized = Preprocess(network.config.image_size).resize(pixels)
-    names = tuple(str(name) for name in said.get("labels", ()))
-    rule = normalise_by_name(str(said.get("normalise", "imagenet")))
-    return explain_model(network, resized, rule, names, **about)
+    prepare = preprocess_of(said, network.config.image_size)
+    names = tuple(str(name) for name in said.get("class_names", ()))
+    return explain_model(network, prepare.resize(pixels), rule_of(prepare), names, **about)

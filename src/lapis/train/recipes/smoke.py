@@ -2,7 +2,7 @@
 
 Command:   lapis train smoke --out runs/smoke
 Expected:  the loss falls and the training images are learnt; 80 test images say nothing.
-Ours:      not yet recorded.
+Ours:      33.75 % of 80 test images after 400 steps, 63 s on one thread of a busy AMD Zen 3 machine (seed 0).
 """
 
 from __future__ import annotations

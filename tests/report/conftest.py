@@ -93,27 +93,39 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_page(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """open_page(explained, **context) -> a page that is ready; any complaint of the browser fails the test."""
+def open_file(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """open_file(path, **context) -> a loaded page; a complaint of the browser or a request to a host fails the test."""
     contexts, complaints = [], []
 
-    def open_it(explained: Explained, **options: Any) -> Any:
-        path = tmp_path / "page.html"
-        write_page(path, explained)
+    def on_request(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            complaints.append(request.url)
+
+    def open_it(path: Path, **options: Any) -> Any:
         context = chromium.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-        page.on(
-            "request",
-            lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
-        )
+        page.on("request", on_request)
         page.goto(path.as_uri())
-        page.evaluate("Lapis.ready")
         return page
 
     yield open_it
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def open_page(open_file: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """open_page(explained, **context) -> the run's page, ready."""
+
+    def open_it(explained: Explained, **options: Any) -> Any:
+        path = tmp_path / "page.html"
+        write_page(path, explained)
+        page = open_file(path, **options)
+        page.evaluate("Lapis.ready")
+        return page
+
+    return open_it

@@ -1,0 +1,68 @@
+"""The life of one neuron, step by step, taken from a real run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lapis.convert import fold
+from lapis.convert.network import Layer, Network
+from lapis.convert.simulate import fire
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.spikes import encode, split_on_off
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A neuron of the v layer of a block through its two windows.
+
+    arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
+    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: when it fired, T if
+    never. code: what the integer model says.
+    """
+
+    window: int
+    arrivals: Array
+    current: Array
+    voltage: Array
+    threshold: Array
+    spike: int
+    code: int
+
+
+def live(network: Network, image: Pixels, block: int, token: int, channel: int) -> Life:
+    """Follow the ON neuron of value `channel` at `token` through the window it listens in and the one it fires in."""
+    config = network.config
+    if not (0 <= block < config.depth and 0 <= token < config.tokens and 0 <= channel < config.width):
+        raise LapisError(
+            f"no neuron at block {block}, token {token}, channel {channel}; this network has {config.depth} blocks, "
+            f"{config.tokens} tokens and {config.width} channels"
+        )
+    trace = network.watch(image[None]).trace
+    codes = trace[block, "attention_in"][0, token]
+    row = slice(2 * config.width + channel, 2 * config.width + channel + 1)
+    layer = network.blocks[block].qkv
+    own = Layer(layer.weight[row], layer.scale[row], layer.shift[row])
+    weight = own.weight[0].astype(np.int64 if own.exact else np.float64)
+    if network.low("attention_in") < 0:
+        codes, weight = split_on_off(codes, config.window), np.concatenate([weight, -weight])
+    arrivals = np.where(encode(codes, config.window), weight, 0)
+    current = np.cumsum(arrivals.sum(axis=1))
+    voltage = np.cumsum(current)
+    theta = fold.layer_thresholds(own, network.low("v"), config.window)[0]
+    spikes = fire(lambda level: voltage[-1:] >= theta[level - network.low("v") - 1], config.window, signed=False)
+    return Life(
+        window=config.window,
+        arrivals=arrivals,
+        current=current,
+        voltage=voltage,
+        threshold=theta[::-1][: config.window],
+        spike=int(np.argmax(spikes[:, 0])) if spikes.any() else config.window,
+        code=int(trace[block, "v"][0, token, channel]),
+    )

@@ -1,0 +1,81 @@
+"""`lapis ablate`: all variants under one schedule."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from lapis.cli import main
+from lapis.config import ActivationModes
+from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.train.ablate import variants
+
+TINY = [
+    "--recipe", "smoke", "--set", "model.depth=1", "--set", "model.width=16", "--set", "model.heads=2",
+    "--set", "model.patch_size=8", "--set", "data.limit=32", "--set", "data.test_limit=10",
+    "--set", "data.calibrate=8", "--set", "optim.batch=16", "--set", "optim.epochs=1", "--quiet",
+]  # fmt: skip
+
+
+def test_variants_differ_in_the_thing_studied_alone() -> None:
+    for study, key in (("relation", "relation"), ("activation", "modes")):
+        rows = variants(study, "cifar10_tiny", ["optim.epochs=0.5"])
+        records = [row.recipe.to_dict() for row in rows]
+        for record in records:
+            assert record["optim"]["epochs"] == 0.5
+            del record["model"][key]
+        assert all(record == records[0] for record in records)
+    assert [row.name for row in variants("relation", "smoke", [])] == ["laplacian", "dot", "gaussian", "hamming"]
+    modes = [row.recipe.model.modes for row in variants("activation", "smoke", [])]
+    assert modes == [ActivationModes.all("unsigned"), ActivationModes.all("offset"), ActivationModes.all("signed")]
+
+
+def test_deployment_stages_recover_from_the_exact_network() -> None:
+    exact, pow2, w6 = variants("deployment", "cifar10_tiny", [])
+    assert (exact.after, pow2.after, w6.after) == (None, "exact W32", "exact W32")
+    assert (pow2.recipe.model.weight_bits, w6.recipe.model.weight_bits) == (32, 6)
+    assert w6.recipe.model.integer_deployable
+
+
+def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ablate", "relation", *TINY, "--seeds", "0,1", "--out", str(tmp_path)]
+    assert main([*words, "--json"]) == EXIT_OK
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["rows"]) == 8
+    with (tmp_path / "ablation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["variant"], row["seed"]) for row in rows[:2]] == [("laplacian", "0"), ("dot", "0")]
+    assert all(0 <= float(row["top1"]) <= 100 and 0 < float(row["energy_mj"]) < 1 for row in rows)
+    assert (tmp_path / "ablation.png").read_bytes().startswith(b"\x89PNG")
+    logs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")}
+    assert main(words) == EXIT_OK
+    text = capsys.readouterr().out
+    assert "97.09" in text
+    assert "hamming" in text
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")} == logs
+    assert main([*words, "--set", "optim.lr=0.5"]) == EXIT_BAD_INPUT
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_activation_modes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", "activation", *TINY, "--out", str(tmp_path)]) == EXIT_OK
+    text = capsys.readouterr().out
+    assert all(mode in text for mode in ("unsigned", "offset", "signed"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["relations"], "did you mean 'relation'"),
+        (["relation", "--seeds", "one"], "write it as 0,1,2"),
+        (["deployment", "--recipe", "smoke"], "unknown recipe 'smoke_pow2'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", *words]) == EXIT_BAD_INPUT
+    assert message in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""`lapis demo` as a person meets it: the story of one model, every figure from its own run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lapis import pack
+from lapis.cli import demo, main
+from lapis.config import LapisConfig
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.energy import estimate
+from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.report import story
+
+CONFIG = LapisConfig(
+    image_size=16,
+    patch_size=8,
+    classes=10,
+    width=12,
+    depth=2,
+    heads=2,
+    window=7,
+    row_scale="pow2",
+    readout="spikes",
+    weight_bits=6,
+)
+
+
+@pytest.fixture(scope="module")
+def packed(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from lapis.convert.from_model import from_model
+
+    model, _ = small_model(CONFIG, seed=5)
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    pack.save(path, from_model(model, class_names=CIFAR10_CLASSES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def told(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of one demo, and what it printed as JSON."""
+    out = tmp_path_factory.mktemp("demo")
+    words = [sys.executable, "-m", "lapis.cli", "demo", "--model", str(packed), "--out", str(out), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return out, json.loads(done.stdout)
+
+
+def test_every_promise_is_checked_and_holds(told: tuple[Path, dict[str, Any]]) -> None:
+    _, facts = told
+    assert facts["promises_hold"] is True
+    assert {row["name"]: row["codes_differing"] for row in facts["equality"]} == {"spikes": 0, "engine": 0}
+    assert all(row["codes"] > 0 and row["holds"] for row in facts["equality"])
+
+
+def test_the_figures_are_those_of_the_model(told: tuple[Path, dict[str, Any]], packed: Path) -> None:
+    _, facts = told
+    subject = story.open_subject(packed)
+    images, labels = load_slice()
+    logits = subject.network.forward(subject.session.read(images))
+    assert facts["accuracy"]["images"] == len(images)
+    assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
+    tally, _ = story.spend(subject, images[: demo.WATCHED])
+    assert tally.images == facts["measured"] == demo.WATCHED
+    assert facts["energy"]["energy_mj"] == pytest.approx(estimate(CONFIG, tally).energy_mj, rel=1e-12)
+    assert facts["bytes"] == packed.stat().st_size
+    assert facts["speed"]["ours_ms"] > 0
+    assert facts["speed"]["ratio"] == facts["speed"]["rival_ms"] / facts["speed"]["ours_ms"]
+
+
+def test_the_report_holds_the_figures_and_links_to_the_page(told: tuple[Path, dict[str, Any]]) -> None:
+    out, facts = told
+    report = Path(facts["report"])
+    assert report == out / "index.html"
+    inside = re.search(r'id="data">(.*?)</script>', report.read_text(encoding="utf-8"), re.S)
+    assert inside is not None
+    data = json.loads(inside[1])
+    answers = data.pop("answers")
+    assert data == {name: value for name, value in facts.items() if name != "report"}
+    assert len(answers) == demo.SHOWN
+    assert (out / facts["explain"]).is_file()
+
+
+def test_the_report_path_is_printed_last(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_OK
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "classify", "verify", "verify", "accuracy", "energy", "speed", "explain", "report",
+    ]  # fmt: skip
+    assert lines[-1].endswith(str(tmp_path / "index.html"))
+
+
+def test_a_broken_promise_is_told_and_fails_the_command(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = story.Session.watch
+
+    def tampered(self: Any, images: Any) -> Any:
+        watched = real(self, images)
+        codes = np.array(watched.trace[1, "v"])
+        codes[0, 0, 0] = 1 - min(1, int(codes[0, 0, 0]))
+        watched.trace.note(1, "v", codes)
+        return watched
+
+    monkeypatch.setattr(story.Session, "watch", tampered)
+    assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_BROKEN_PROMISE
+    assert "A PROMISE IS BROKEN" in capsys.readouterr().out
+
+
+def test_without_torch_the_story_is_whole_but_for_the_race(packed: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from lapis.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["demo", "--model", str(packed), "--out", str(tmp_path), "--json"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_OK, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["speed"]["rival_ms"] is None
+    assert "pip install" in facts["speed"]["rival"]
+    assert facts["promises_hold"] is True
+
+
+def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> None:
+    settings = ("optim.epochs=0.2", "optim.warmup_epochs=0", "model.depth=1", "model.image_size=16")
+    lines: list[str] = []
+    path, first, training = demo.train_smoke(tmp_path, lambda step, line: lines.append(step), True, settings)
+    network = pack.load(path)
+    assert network.exact
+    assert network.class_names == CIFAR10_CLASSES
+    assert first == 320
+    assert "320 images" in training
+    assert lines == ["train", "pack"]
+    told = demo.tell(path, first, training, tmp_path, 0.0, lambda step, line: None)
+    assert told.equality.holds
+    assert told.accuracy.images == 80
+
+
+def test_a_network_of_other_classes_is_refused(
+    small_model: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lapis.convert.from_model import from_model
+
+    model, _ = small_model(CONFIG.replace(classes=3), seed=5)
+    path = tmp_path / "three.safetensors"
+    pack.save(path, from_model(model))
+    assert main(["demo", "--model", str(path), "--out", str(tmp_path / "out")]) == EXIT_BAD_INPUT
+    assert "3 other classes" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file" / "sub")]) == EXIT_BAD_INPUT
+    assert capsys.readouterr().err.startswith("lapis: error: cannot make the folder")
+
+
+def test_train_and_model_exclude_each_other(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--train", "--model", str(packed)]) == EXIT_BAD_INPUT
+    assert "--train makes its own model" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""The example scripts run as a reader would run them, and do what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lapis
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+# Whatever the tests import is what the scripts must import, installed or not.
+SOURCE = Path(lapis.__file__).resolve().parents[1]
+# What a device without torch sees: the import fails.
+NO_TORCH = (
+    "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
+)
+
+
+def run(*arguments: str, cwd: Path) -> str:
+    """Standard output of a Python process; warnings are errors in it too."""
+    places = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The packed file of the training example after five steps, and what the example printed."""
+    pytest.importorskip("torch", reason="the training example needs torch: pip install 'lapis-snn[train]'")
+    folder = tmp_path_factory.mktemp("example")
+    said = run(str(EXAMPLES / "train_and_deploy.py"), "--epochs", "0.5", "--out", "run", cwd=folder)
+    return folder / "run" / "packed.safetensors", said
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "attention_on_spikes.py",
+        "predict_without_torch.py",
+        "train_and_deploy.py",
+    }
+
+
+def test_attention_on_spikes_shows_near_tokens_near(tmp_path: Path) -> None:
+    said = run("-c", NO_TORCH, str(EXAMPLES / "attention_on_spikes.py"), cwd=tmp_path)
+    assert "code 5   |....   latency 0" in said
+    assert "[ 0  1 16]" in said
+
+
+def test_training_example_packs_what_it_proved(trained: tuple[Path, str]) -> None:
+    file, said = trained
+    assert file.stat().st_size < 100_000
+    assert "spikes: 0 of" in said
+    assert "engine: 0 of" in said
+
+
+def test_prediction_example_needs_no_torch(trained: tuple[Path, str], tmp_path: Path) -> None:
+    file, _ = trained
+    said = run("-c", NO_TORCH, str(EXAMPLES / "predict_without_torch.py"), str(file), cwd=tmp_path)
+    answers = said.splitlines()[1:]
+    assert len(answers) == 4
+    assert all(line.count("%") == 3 for line in answers)

@@ -1,0 +1,72 @@
+"""Counting right answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lapis.config import LapisConfig
+from lapis.data.loader import Batch
+from lapis.errors import LapisError
+from lapis.nn import LapisViT
+from lapis.train.evaluate import evaluate
+from lapis.train.scores import Scores, energy_of
+
+SMALL = LapisConfig(image_size=8, patch_size=4, classes=7, width=8, depth=1, heads=2)
+
+
+def some_batches() -> list[Batch]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(10, 3, 8, 8, generator=generator)
+    labels = torch.randint(7, (10,), generator=generator)
+    return [Batch(images[a:b], labels[a:b], torch.eye(7)[labels[a:b]]) for a, b in ((0, 4), (4, 8), (8, 10))]
+
+
+def test_counts_agree_with_torch() -> None:
+    logits, labels = torch.randn(50, 12), torch.randint(12, (50,))
+    scores = Scores()
+    scores.count(logits.numpy(), labels.numpy())
+    assert scores.right == int((logits.argmax(1) == labels).sum())
+    assert scores.right_in_five == int((logits.topk(5).indices == labels[:, None]).any(1).sum())
+    assert scores.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
+
+
+def test_of_equal_logits_the_lower_class_wins() -> None:
+    scores = Scores()
+    scores.count(np.zeros((3, 6), np.float32), np.array([0, 4, 5]))
+    assert (scores.right, scores.right_in_five, scores.images) == (1, 2, 3)
+
+
+def test_parts_add_up_to_the_whole() -> None:
+    torch.manual_seed(0)
+    model = LapisViT(SMALL)
+    whole = evaluate(model, some_batches(), watched=100)
+    parts = Scores.merged([evaluate(model, [batch], watched=100) for batch in some_batches()])
+    assert (parts.images, parts.right, parts.right_in_five) == (whole.images, whole.right, whole.right_in_five)
+    assert parts.loss == pytest.approx(whole.loss)
+    assert parts.tally == whole.tally
+
+
+def test_only_the_first_images_are_watched_and_the_mode_is_given_back() -> None:
+    model = LapisViT(SMALL).train()
+    scores = evaluate(model, some_batches(), watched=4)
+    assert (scores.images, scores.tally.images) == (10, 4)
+    assert model.training
+    energy = energy_of(SMALL, scores.tally)
+    assert energy is not None
+    assert energy["energy_mj"] > 0
+    assert "activity" in scores.as_dict()
+
+
+def test_a_dense_network_has_no_activity_and_no_energy_of_spikes() -> None:
+    config = SMALL.replace(relation="dot", quantize=False)
+    scores = evaluate(LapisViT(config), some_batches())
+    assert scores.tally.images == 0
+    assert energy_of(config, scores.tally) is None
+    assert "activity" not in scores.as_dict()
+
+
+def test_nothing_to_evaluate_is_an_error() -> None:
+    with pytest.raises(LapisError, match="no image"):
+        evaluate(LapisViT(SMALL), [])

@@ -1,0 +1,112 @@
+"""First weights from anywhere, and what of them survives a change of stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lapis import assets
+from lapis.config import ActivationModes, LapisConfig
+from lapis.errors import LapisError
+from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
+from lapis.train.start import open_model, start_network
+from lapis.train.weights import find_weights
+
+EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
+DEPLOYED = EXACT.replace(row_scale="pow2", readout="spikes", weight_bits=6)
+
+
+@pytest.fixture
+def exact(tmp_path: Path) -> tuple[LapisViT, Path]:
+    torch.manual_seed(3)
+    model = LapisViT(EXACT)
+    calibrate(model, [torch.randn(4, 3, 16, 16)])
+    save_network(tmp_path / "exact.safetensors", model)
+    return model, tmp_path / "exact.safetensors"
+
+
+def test_a_recovery_stage_keeps_what_was_learnt_and_lacks_only_what_is_new(exact: tuple[LapisViT, Path]) -> None:
+    model, path = exact
+    recovered = start_network(DEPLOYED, str(path), 0)
+    mine, old = recovered.state_dict(), model.state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in old.items())
+    fresh = {name.split(".", 2)[2] for name in mine.keys() - old.keys() if name.startswith("blocks.0")}
+    assert {name.rsplit(".", 1)[0] for name in fresh} == {
+        "attn.readout", "attn.qkv.quantizer", "attn.proj.quantizer", "mlp.fc1.quantizer", "mlp.fc2.quantizer",
+    }  # fmt: skip
+    assert not is_calibrated(recovered)
+    recovered(torch.randn(2, 3, 16, 16))
+    assert is_calibrated(recovered)
+    assert torch.equal(recovered.state_dict()["blocks.0.attn.qk.log_step"], old["blocks.0.attn.qk.log_step"])
+
+
+def test_a_quantizer_that_means_something_else_starts_anew(exact: tuple[LapisViT, Path]) -> None:
+    _, path = exact
+    signed = start_network(EXACT.replace(modes=ActivationModes(qk="signed", v="offset")), str(path), 0)
+    attention = signed.blocks[0].attn
+    assert not attention.qk.is_ready
+    assert not attention.v.is_ready
+    assert not attention.relation.is_ready
+    assert attention.input.is_ready
+    assert not start_network(EXACT.replace(window=7), str(path), 0).blocks[0].mlp.input.is_ready
+    assert not start_network(EXACT.replace(relation="gaussian"), str(path), 0).blocks[0].attn.relation.is_ready
+
+
+def test_a_dense_network_becomes_a_spiking_one_and_back(tmp_path: Path) -> None:
+    dense = LapisViT(EXACT.replace(relation="dot", quantize=False))
+    save_network(tmp_path / "dense.safetensors", dense)
+    spiking = start_network(EXACT, str(tmp_path / "dense.safetensors"), 0)
+    assert torch.equal(spiking.blocks[1].mlp.fc1.weight, dense.blocks[1].mlp.fc1.weight)
+    save_network(tmp_path / "spiking.safetensors", spiking)
+    back = start_network(dense.config, str(tmp_path / "spiking.safetensors"), 0)
+    assert torch.equal(back(torch.ones(1, 3, 16, 16)), dense(torch.ones(1, 3, 16, 16)))
+
+
+def test_another_size_and_class_count_are_taken_in(exact: tuple[LapisViT, Path]) -> None:
+    model, path = exact
+    larger = start_network(EXACT.replace(image_size=32, classes=7), str(path), 0)
+    assert larger.pos_embed is not None
+    assert larger.pos_embed.shape[1] == 17
+    assert larger.head.weight.shape[0] == 7
+    assert torch.equal(larger.norm.weight, model.norm.weight)
+    with pytest.raises(LapisError, match="width=16, the recipe 32"):
+        start_network(EXACT.replace(width=32), str(path), 0)
+
+
+def test_random_weights_depend_on_the_seed_alone() -> None:
+    one, two, other = (start_network(EXACT, "", seed).head.weight for seed in (1, 1, 2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_a_run_folder_stands_for_its_best_network(exact: tuple[LapisViT, Path]) -> None:
+    model, path = exact
+    with pytest.raises(LapisError, match=r"holds no best\.safetensors"):
+        find_weights(str(path.parent))
+    save_network(path.parent / "last.safetensors", model)
+    assert find_weights(str(path.parent)) == path.parent / "last.safetensors"
+    save_network(path.parent / "best.safetensors", model, {"note": "best"})
+    opened = open_model(str(path.parent))
+    assert opened.about is not None
+    assert opened.about["note"] == "best"
+    assert opened.preprocess.size == 16
+
+
+def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(LapisError, match="no such file"):
+        open_model(str(tmp_path / "absent.safetensors"))
+    assert find_weights("deit_tiny_patch16_224") is None
+
+
+def test_packaged_names_resolve_to_files_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in assets.names():
+        assert assets.resolve(name).is_file()
+    monkeypatch.setattr(assets, "FOLDER", tmp_path)
+    (tmp_path / "lapis_toy.safetensors").write_bytes(b"")
+    assert assets.names() == ["lapis_toy"]
+    assert assets.find("lapis_toy") == assets.resolve("lapis_toy") == tmp_path / "lapis_toy.safetensors"
+    assert assets.find("lapis_other") is None
+    with pytest.raises(LapisError, match="did you mean 'lapis_toy'"):
+        assets.resolve("lapis_toi")

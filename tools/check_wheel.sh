@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Build the wheel, install it into empty environments and use it there: without torch, then beside a torch that is
+# already installed for the PYTHON given (a second download of torch would prove nothing more).
+#   tools/check_wheel.sh PYTHON       PYTHON has the package `build`; e.g. .venv/bin/python
+set -euo pipefail
+python=$(realpath -s "${1:?usage: tools/check_wheel.sh PYTHON}")
+root=$(realpath "$(dirname "$0")/..")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$python" -m build --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
+wheel=$(echo "$work"/dist/*.whl)
+cd "$work"  # away from the sources, so that only the wheel can be imported
+
+"$python" -m venv "$work/bare"
+bare="$work/bare/bin"
+"$bare/python" -m pip install --quiet --disable-pip-version-check "$wheel"
+"$bare/python" - <<'PY'
+import importlib.util
+from importlib.resources import files
+
+import lapis
+from lapis import native
+from lapis.convert.synthetic import random_network
+from lapis.data.slice import load_slice
+from lapis.runtime import Session
+
+assert importlib.util.find_spec("torch") is None, "this environment was meant to have no torch"
+assert "site-packages" in lapis.__file__, lapis.__file__
+assert (files("lapis") / "py.typed").is_file(), "type information is missing"
+assert native.available(), f"the wheel has no kernels: {native.describe()}"
+config = lapis.preset("lapis_tiny", image_size=32, classes=10, depth=2, row_scale="pow2", readout="spikes", weight_bits=6)
+network, images = random_network(config), load_slice().images[:2]
+fast, plain = Session(network), Session(network, native=False)
+assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
+PY
+"$bare/lapis" info
+"$bare/lapis" energy lapis_tiny --activity all=0.3 >/dev/null
+echo "without torch: installs, predicts, prices"
+
+if "$python" -c "import torch" 2>/dev/null; then
+  "$python" -m venv "$work/full"
+  full="$work/full/bin/python"
+  "$full" -m pip install --quiet --disable-pip-version-check "$wheel"
+  # The environment's own packages come first, so lapis is the wheel's and torch is borrowed.
+  "$python" -c "import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])" \
+    >"$("$full" -c "import sysconfig; print(sysconfig.get_path('purelib'))")/borrowed.pth"
+  "$full" -c "
+import lapis, torch
+assert '$work' in lapis.__file__, lapis.__file__
+from lapis.nn import LapisViT
+print('with torch', torch.__version__ + ':', tuple(LapisViT(lapis.preset('lapis_tiny', image_size=32))(torch.zeros(1, 3, 32, 32)).shape))"
+fi
