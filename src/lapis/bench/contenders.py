@@ -253,7 +253,7 @@ _ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        Contender("lapis", "lapis, 6 bit", (), prepare_lapis, load_lapis),
+        Contender("lapis", "lapis 6 bit", (), prepare_lapis, load_lapis),
         Contender("torch", "PyTorch eager fp32", ("torch",), prepare_torch, load_torch),
         Contender(
             "torch_int8", "PyTorch compiled int8 (pt2e static)", ("torch", "torchao"), prepare_nothing, load_torch_int8
