@@ -49,8 +49,8 @@ class Contender:
 def bench_network(config: LapisConfig, quiet: bool) -> Any:
     """A random network whose neurons fire about as often as a trained one's, or twice as often and more.
 
-    Trained networks were seen to fire at .44 to .47 behind their norms and at .11 behind GELU. Random ones fire as often
-    behind their norms, but at .65 behind GELU unless its inputs are moved down.
+    Trained networks were seen to fire at .44 to .47 behind their norms and at .11 behind GELU. Random ones fire as
+    often behind their norms, but at .65 behind GELU unless its inputs are moved down.
     """
     from lapis.convert.synthetic import random_network
 
