@@ -59,10 +59,15 @@ def pairs(
     return Pairs(batch, heads, rows, keys, channels, Strides(*q_stride), Strides(*k_stride), code_type, relation)
 
 
+class CodesError(LapisError):
+    """Codes that are no integers, or span too much for the kernels."""
+
+
+BAD_CODES = 3
 _PROBLEMS = {
     1: "an argument was refused by the native library: a size is out of range or an array is missing",
     2: "there is not enough memory for the kernel's scratch; use a smaller batch",
-    3: "codes must be integers that span at most 0..255 (0..254 where a gradient is asked); quantize them first",
+    BAD_CODES: "codes must be integers that span at most 0..255 (0..254 for a gradient); quantize them first",
     4: "a distance with its delay lies outside the affinity table; build the table for C * T plus the largest delay",
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
@@ -163,6 +168,8 @@ def describe() -> str:
 
 def check(status: int) -> None:
     """Raise the LapisError that a kernel's status stands for."""
+    if status == BAD_CODES:
+        raise CodesError(_PROBLEMS[status])
     if status:
         raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
 

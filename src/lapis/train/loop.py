@@ -20,6 +20,7 @@ from lapis.data.transforms import rule_of
 from lapis.energy.activity import save_tally
 from lapis.errors import LapisError
 from lapis.files import write_atomically
+from lapis.native import CodesError
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
@@ -204,10 +205,8 @@ class Run:
             with self._local_gradients(last=index == len(parts) - 1):
                 try:
                     terms = self._forward(part)
-                except LapisError as error:
-                    # Weights that are no numbers any more give codes that the kernels refuse, before there is a loss.
-                    if all(bool(weights.isfinite().all()) for weights in self.objective.parameters()):
-                        raise
+                except CodesError as error:
+                    # A quantizer's codes are integers unless its input was no number: the loss would be none either.
                     raise self._diverged(math.nan) from error
                 (terms.loss / len(parts)).backward()
             values = torch.stack([value.detach() for value in terms])
