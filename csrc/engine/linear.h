@@ -188,20 +188,37 @@ TILES(12)
 static const tile_function TILES_OF[7][3] = {{0},           TILE_NAMES(1), TILE_NAMES(2), TILE_NAMES(3),
                                              TILE_NAMES(4), TILE_NAMES(5), TILE_NAMES(6)};
 
+/* Bring a part of the next panel closer while this one is worked on; a panel is read once for every block of rows, and
+ * the first tile would wait for it. */
+INLINE void fetch_ahead(const int8_t *next, int64_t bytes, int64_t from, int64_t to, int64_t rows) {
+    if (!next) return;
+    for (int64_t at = bytes * from / rows / 64 * 64, end = bytes * to / rows; at < end; at += 64)
+        _mm_prefetch((const char *)next + at, _MM_HINT_T1);
+}
+
 static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
     const linear *layer = call->layer;
+    const int64_t bytes = layer->groups * PANEL * 4;
     int64_t block = CACHED_CODES / (layer->groups * 4) / TILE_ROWS * TILE_ROWS;
     if (block < TILE_ROWS) block = TILE_ROWS;
     for (; from < to; from += block) {
-        int64_t stop = from + block < to ? from + block : to;
+        int64_t stop = from + block < to ? from + block : to, rows = stop - from;
         for (int64_t panel = 0; panel < layer->panels; panel++) {
+            const int8_t *next = panel + 1 < layer->panels ? layer->weight + (panel + 1) * bytes : NULL;
             int64_t row = from;
+            while (row < stop) {
+                int64_t count = stop - row < TILE_ROWS ? stop - row : TILE_ROWS;
 #if LAPIS_WIDE
-            static const tile_function wide[3] = TILE_NAMES(12);
-            for (; row + 12 <= stop; row += 12) wide[layer->kind](call, row, panel);
+                static const tile_function wide[3] = TILE_NAMES(12);
+                if (count < 12 && count > 6) count = 6;
+                tile_function run = count == 12 ? wide[layer->kind] : TILES_OF[count][layer->kind];
+#else
+                tile_function run = TILES_OF[count][layer->kind];
 #endif
-            for (; row + 6 <= stop; row += 6) TILES_OF[6][layer->kind](call, row, panel);
-            if (row < stop) TILES_OF[stop - row][layer->kind](call, row, panel);
+                fetch_ahead(next, bytes, row - from, row - from + count, rows);
+                run(call, row, panel);
+                row += count;
+            }
         }
     }
 }

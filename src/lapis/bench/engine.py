@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from lapis import native
-from lapis.bench.contenders import CONTENDERS, Contender
+from lapis.bench.contenders import CONTENDERS, Contender, bench_network
 from lapis.config import LapisConfig, preset
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
 
@@ -188,13 +188,12 @@ def _command(verb: str, contender: Contender, config: LapisConfig, folder: Path)
     return [sys.executable, "-m", "lapis.bench.contenders", verb, contender.name, fields, str(folder)]
 
 
-def stages(shape: str, rounds: int) -> list[dict[str, Any]]:
+def stages(shape: str, quiet: bool, rounds: int) -> list[dict[str, Any]]:
     """Where one image's time goes on one thread, and what share of the multiplier's limit each stage reaches."""
-    from lapis.convert.synthetic import random_network
     from lapis.runtime.engine import Engine, peak_rate
 
     config = SHAPES[shape]
-    engine = Engine(random_network(config))
+    engine = Engine(bench_network(config, quiet))
     image = np.random.default_rng(0).integers(0, 256, (1, config.image_size, config.image_size, 3), dtype=np.uint8)
     engine.run(image)
     seen = [engine.profile(image) for _ in range(rounds)]
@@ -206,7 +205,13 @@ def stages(shape: str, rounds: int) -> list[dict[str, Any]]:
         rate = macs.get(stage, 0) / spent
         share = round(rate / limit, 3) if limit and stage in macs else None
         made.append(
-            {"stage": stage, "ms": round(spent / 1e6, 3), "gmac_s": round(rate, 1) or None, "share_of_limit": share}
+            {
+                "network": "quiet" if quiet else "busy",
+                "stage": stage,
+                "ms": round(spent / 1e6, 3),
+                "gmac_s": round(rate, 1) or None,
+                "share_of_limit": share,
+            }
         )
     return made
 
@@ -368,7 +373,15 @@ def command(
     log = sys.stderr
     rows: list[Any]
     if by_stage:
-        kind, rows = "stages", [{"shape": s, **row} for s in shapes or SHAPES for row in stages(s, rounds)]
+        kind, rows = (
+            "stages",
+            [
+                {"shape": s, **row}
+                for s in shapes or SHAPES
+                for quiet in (True, False)
+                for row in stages(s, quiet, rounds)
+            ],
+        )
     elif by_tokens:
         kind, rows = "growth", growth(GROWTH, rounds)
     else:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lapis import native
 from lapis.convert import arithmetic, leak
-from lapis.convert.network import Block, Layer, Network, check_images
+from lapis.convert.network import Layer, Network, check_images
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point, Trace
@@ -207,7 +207,7 @@ def check_threads(threads: int) -> int:
 def _describe(network: Network, arrays: _Arrays) -> Any:
     config = network.config
     blocks = (_Block * config.depth)(
-        *(_describe_block(network, i, block, arrays) for i, block in enumerate(network.blocks))
+        *(_describe_block(network, index, membranes, arrays) for index, membranes in enumerate(_all_membranes(network)))
     )
     model = _Model(
         **{name: getattr(config, name) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth")},
@@ -239,9 +239,22 @@ _LOWS: dict[str, Point] = {
 }
 
 
-def _describe_block(network: Network, index: int, block: Block, arrays: _Arrays) -> _Block:
-    size = network.distances(index)
-    row_exponent, table = leak.expand(*leak.leak_table(block.leak.mantissa, block.leak.exponent, size))
+def _all_membranes(network: Network) -> list[tuple[leak.UInt32, leak.Int32]]:
+    """What every block's leak can reach, (H, S) each; all heads of the network leak together, which takes a tenth."""
+    sizes = [network.distances(index) for index in range(network.config.depth)]
+    mantissa = np.concatenate([block.leak.mantissa for block in network.blocks])
+    exponent = np.concatenate([block.leak.exponent for block in network.blocks])
+    us, es = leak.leak_table(mantissa, exponent, max(sizes))
+    heads = network.config.heads
+    return [
+        (us[index * heads : (index + 1) * heads, :size], es[index * heads : (index + 1) * heads, :size])
+        for index, size in enumerate(sizes)
+    ]
+
+
+def _describe_block(network: Network, index: int, membranes: tuple[leak.UInt32, leak.Int32], arrays: _Arrays) -> _Block:
+    block = network.blocks[index]
+    row_exponent, table = leak.expand(*membranes)
     delay = network.delays[index]
     return _Block(
         attention_gain=arrays.address(block.attention_norm.gain, np.float32),
@@ -250,7 +263,7 @@ def _describe_block(network: Network, index: int, block: Block, arrays: _Arrays)
         table=arrays.address(table, np.uint16),
         row_exponent=arrays.address(row_exponent, np.uint16),
         exponents=table.shape[1],
-        distances=size,
+        distances=table.shape[2],
         delay=None if delay is None else arrays.address(delay, np.int32),
         readout_scale=float(block.readout.scale),
         readout_shift=float(block.readout.shift),
