@@ -1,4 +1,4 @@
-"""`lapis bench kernels` as a person meets it."""
+"""`lapis bench` as a person meets it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.runtime.conftest import network_of
 
 from lapis import native
+from lapis.bench.joules import packages
 from lapis.cli import main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.pack import save
 
 QUICK = ["bench", "kernels", "--size", "small", "--threads", "1", "--rounds", "1", "--no-step"]
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
@@ -52,3 +55,14 @@ def test_without_kernels_there_is_nothing_to_time(capsys: pytest.CaptureFixture[
     with native.force(native.NONE):
         assert main(QUICK) == EXIT_BAD_INPUT
     assert "not available" in capsys.readouterr().err
+
+
+def test_energy_gives_joules_or_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = tmp_path / "net.safetensors"
+    save(packed, network_of(depth=1))
+    assert main(["bench", "energy", str(packed), "--rounds", "3", "--batch", "2", "--json"]) == EXIT_OK
+    record = json.loads(capsys.readouterr().out)
+    counted = packages()[1] == ""
+    for name in ("lapis", "torch fp32"):
+        assert record[name]["cpu_ms_per_image"] > 0
+        assert (record[name]["joules_per_image"] is not None) == counted

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -118,6 +119,53 @@ def memory(as_json: bool) -> None:
     for peak in peaks:
         table.add_row(" ".join(map(str, peak.shape)), peak.way, f"{peak.extra_bytes / 1e6:.2f}")
     Console().print(table)
+
+
+@command.command()
+@click.argument("model", default="lapis_tiny_cifar10")
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of every contender.")
+@click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images in one call.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
+    """Joules an image that the processor counted (RAPL), of a packed network and of the dense one in PyTorch.
+
+    Where the machine shows no counters it says so, and gives CPU time instead. One thread; answers take turns.
+
+    \b
+    Example:
+      lapis bench energy lapis_tiny_cifar10
+    """
+    try:
+        import torch
+    except ImportError:
+        raise LapisError("the benchmark compares with torch; install it with: pip install 'lapis-snn[train]'") from None
+    from lapis.bench.contenders import dense
+    from lapis.bench.joules import compare, packages
+    from lapis.runtime import Session
+
+    session = Session(model)
+    size = session.config.image_size
+    pixels = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
+    rival, images = dense(session.config).eval(), torch.randn(batch, 3, size, size)
+    zones, reason = packages()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        costs = compare({"lapis": lambda: session.run(pixels), "torch fp32": lambda: rival(images)}, rounds, zones)
+    rows = {
+        name: {
+            "joules_per_image": None if cost.joules is None else cost.joules / batch,
+            "cpu_ms_per_image": 1e3 * cost.cpu_seconds / batch,
+        }
+        for name, cost in costs.items()
+    }
+    if as_json:
+        click.echo(json.dumps({"model": model, "executor": session.executor, "rapl": reason or "counted", **rows}))
+        return
+    if reason:
+        click.echo(f"no joules: {reason}; CPU time instead")
+    for name, row in rows.items():
+        joules = "" if row["joules_per_image"] is None else f"{1e3 * row['joules_per_image']:10.3f} mJ"
+        click.echo(f"{name:<12}{joules}{row['cpu_ms_per_image']:10.3f} ms of CPU an image")
 
 
 command.add_command(engine, "engine")
