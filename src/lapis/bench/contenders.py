@@ -303,7 +303,7 @@ def peak_memory_mb() -> float:
     with open("/proc/self/status", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("VmHWM:"):
-                return float(line.split()[1]) / 1e3
+                return float(line.split()[1]) * 1024 / 1e6
     raise LapisError("the kernel does not tell a process's peak memory (VmHWM)")
 
 
