@@ -40,7 +40,7 @@ typedef struct {
     int32_t *acc;           /* [N, padded channels] */
     uint32_t *mass;         /* [H, N] */
     unsigned char *scratch; /* of the attention kernel, and of event-driven layers */
-    float *unit;            /* [D] */
+    int16_t *token;         /* [D, padded to 16] */
 } thread_memory;
 
 struct lapis_engine {
@@ -53,8 +53,9 @@ struct lapis_engine {
     patch_call patch;
     int32_t *position;
     int64_t position_stride; /* of the patches' rows */
-    int16_t *head_weight;
+    int16_t *head_weight; /* [classes, D padded to 16] */
     int64_t *head_bias;
+    int plain_head; /* whether a weight of -32768 keeps products from being summed in pairs */
     unit_memory *units;
     thread_memory *memory;
     plan weights, work;
@@ -126,12 +127,17 @@ static void pack_ends(lapis_engine *e) {
     e->patch.weight = pack_patch(p, e->isa, m->patch_weight, d, inputs);
     e->position = plan_take(p, m->position_rows * padded * 4);
     e->position_stride = m->position_rows == e->tokens ? padded : 0;
-    e->head_weight = pack_bytes(p, m->head_weight, m->classes * d * 2);
+    int64_t head_stride = round_up(d, 16);
+    e->head_weight = plan_take(p, m->classes * head_stride * 2);
     e->head_bias = pack_bytes(p, m->head_bias, m->classes * 8);
     if (!p->base) return;
     for (int64_t o = 0; o < d; o++) {
         half[o] = m->patch_shift[o] > 0;
         shift[o] = m->patch_shift[o] - half[o];
+    }
+    for (int64_t o = 0; o < m->classes; o++) {
+        memcpy(e->head_weight + o * head_stride, m->head_weight + o * d, (size_t)d * 2);
+        for (int64_t c = 0; c < d; c++) e->plain_head |= m->head_weight[o * d + c] == INT16_MIN;
     }
     for (int64_t i = 0; i < m->position_rows; i++)
         memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
@@ -165,7 +171,7 @@ static void plan_work(lapis_engine *e) {
         memory.acc = plan_take(p, e->tokens * e->acc_stride * 4);
         memory.mass = plan_take(p, e->m.heads * e->tokens * 4);
         memory.scratch = plan_take(p, scratch);
-        memory.unit = plan_take(p, e->m.width * 4);
+        memory.token = plan_take(p, round_up(e->m.width, 16) * 2);
         if (p->base) e->units[i] = unit, e->memory[i] = memory;
     }
 }
@@ -390,7 +396,8 @@ static void feed_forward(part *w, int64_t index) {
 /* The final token, standardised, as int16 with pooled_bits behind the point; then the head. */
 static void classify(part *w) {
     const lapis_engine *e = w->e;
-    int64_t d = e->m.width, patches = e->patches;
+    int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
+    int64_t (*head)(const int16_t *, const int16_t *, int64_t) = e->plain_head ? engine_scalar.head : e->isa->head;
     for (int64_t image = w->member; image < w->images; image += w->size) {
         int32_t *token = w->u.stream + image * e->tokens * e->stream_stride;
         if (e->m.mean_pooling)
@@ -408,14 +415,11 @@ static void classify(part *w) {
             float x = (float)(token[c] - (int32_t)mean) * rstd;
             x = x * unit;
             x = floorf(x + 0.5F);
-            token[c] = (int32_t)(x < -32768 ? -32768 : x > 32767 ? 32767 : x);
+            w->mine->token[c] = (int16_t)(x < -32768 ? -32768 : x > 32767 ? 32767 : x);
         }
         int64_t *scores = w->job->scores + (w->first + image) * e->m.classes;
-        for (int64_t o = 0; o < e->m.classes; o++) {
-            int64_t total = 0;
-            for (int64_t c = 0; c < d; c++) total += token[c] * e->head_weight[o * d + c];
-            scores[o] = total + e->head_bias[o];
-        }
+        for (int64_t o = 0; o < e->m.classes; o++)
+            scores[o] = e->head_bias[o] + head(w->mine->token, e->head_weight + o * padded, padded);
     }
     charge(w, LAPIS_STAGE_HEAD);
 }

@@ -125,3 +125,14 @@ static void patch_rows(const patch_call *call, const int16_t *patches, int64_t r
             r += count;
         }
 }
+
+static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t padded) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int64_t c = 0; c < padded; c += 16) {
+        __m256i a = _mm256_loadu_si256((const __m256i *)(token + c)), b = _mm256_loadu_si256((const __m256i *)(weight + c));
+        __m256i pairs = _mm256_madd_epi16(a, b);
+        sum = _mm256_add_epi64(sum, _mm256_cvtepi32_epi64(_mm256_castsi256_si128(pairs)));
+        sum = _mm256_add_epi64(sum, _mm256_cvtepi32_epi64(_mm256_extracti128_si256(pairs, 1)));
+    }
+    return sum_of_four(sum);
+}

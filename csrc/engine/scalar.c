@@ -70,6 +70,12 @@ static void patch_rows(const patch_call *call, const int16_t *patches, int64_t r
         }
 }
 
+static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t padded) {
+    int64_t sum = 0;
+    for (int64_t c = 0; c < padded; c++) sum += token[c] * weight[c];
+    return sum;
+}
+
 const engine_isa engine_scalar = {
     .kernels = &lapis_scalar,
     .panel = 1,
@@ -78,4 +84,5 @@ const engine_isa engine_scalar = {
     .norm = norm_row,
     .patch = patch_rows,
     .readout = readout_row,
+    .head = head_row,
 };

@@ -12,5 +12,6 @@ const engine_isa ENGINE_TABLE = {
     .norm = norm_row,
     .patch = patch_rows,
     .readout = readout_row,
+    .head = head_row,
     .peak = peak_rate,
 };

@@ -97,6 +97,15 @@ def test_a_stream_at_its_limits_stays_there_as_in_the_integer_model(isa: str) ->
     assert_equal_everywhere(pinned, Engine(pinned), images_for(pinned, 2))
 
 
+def test_head_weights_of_every_size_are_summed_exactly(isa: str) -> None:
+    network = network_of(depth=1, width=40, heads=2)
+    for least in (-32767, -32768):
+        head = np.full(network.head_weight.shape, least, dtype=np.int16)
+        head[:, 1::3] = 32767
+        extreme = _replace(network, head_weight=head)
+        assert_equal_everywhere(extreme, Engine(extreme), images_for(extreme, 2))
+
+
 def test_a_calibrated_model_runs_as_its_integer_model(small_model: Any) -> None:
     from lapis.convert.from_model import from_model
 
