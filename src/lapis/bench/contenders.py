@@ -49,9 +49,9 @@ class Contender:
 def bench_network(config: LapisConfig, quiet: bool) -> Any:
     """A random network, busy as it comes, or quiet behind GELU.
 
-    Random networks fire at .47 behind their norms and at .65 behind GELU (ViT-S shape). One short training run of DeiT-Ti
-    with unsigned codes showed .44 to .47 and .11; the quiet network imitates that, and nothing says that another trained
-    network will. The event-driven layer helps only the quiet one, so both are timed.
+    Random networks fire at .47 behind their norms and at .65 behind GELU (ViT-S shape). One short training run of
+    DeiT-Ti with unsigned codes showed .44 to .47 and .11; the quiet network imitates that, and nothing says that
+    another trained network will. The event-driven layer helps only the quiet one, so both are timed.
     """
     from lapis.convert.synthetic import random_network
 
