@@ -1,0 +1,66 @@
+"""The model that travels with the package: it knows its images, and every executor gives its answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lapis import Session, assets, pack
+from lapis.cli import main
+from lapis.convert.simulate import simulate
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.errors import EXIT_OK
+
+NAME = "lapis_tiny_cifar10"
+# Measured by `lapis evaluate lapis_tiny_cifar10 --data DIR` on the whole test set: 8,635 of 10,000.
+RIGHT, RIGHT_IN_FIVE = 8635, 9960
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session(NAME)
+
+
+def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
+    assert session.config.integer_deployable
+    assert (session.config.weight_bits, session.config.window) == (6, 15)
+    assert session.class_names == CIFAR10_CLASSES
+
+
+def test_it_knows_the_packaged_images(session: Session) -> None:
+    images, labels = load_slice()
+    right = (session.run(list(images)).argmax(axis=1) == labels).mean()
+    assert right > 0.8
+
+
+def test_engine_spikes_and_integers_agree_on_every_code(session: Session) -> None:
+    network = pack.load(assets.resolve(NAME))
+    pixels = session.read(list(load_slice().images[:3]))
+    expected = network.watch(pixels)
+    by_engine = session.watch(pixels)
+    by_spikes = simulate(network, pixels[:1])
+    assert (by_engine.logits == expected.logits).all()
+    assert (by_spikes.logits == expected.logits[:1]).all()
+    for key in expected.trace:
+        assert (by_engine.trace[key] == expected.trace[key]).all(), key
+        assert (by_spikes.trace[key] == expected.trace[key][:1]).all(), key
+
+
+def test_its_accuracy_on_the_whole_test_set_is_the_recorded_one(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from PIL import Image
+
+    grid = np.asarray(Image.open(shared_data / "cifar10" / "test_batch.webp").convert("RGB"))
+    pixels = grid.reshape(100, 32, 100, 32, 3).transpose(0, 2, 4, 1, 3).reshape(10_000, 3072)
+    digits = (shared_data / "cifar10" / "test_batch.labels").read_bytes().strip()
+    labels = np.frombuffer(digits, np.uint8)[:, None] - ord("0")
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    (folder / "test_batch.bin").write_bytes(np.concatenate([labels, pixels], axis=1).astype(np.uint8).tobytes())
+    assert main(["evaluate", NAME, "--data", str(tmp_path), "--threads", "2", "--json"]) == EXIT_OK
+    record = json.loads(capsys.readouterr().out)
+    assert (record["correct"], record["correct5"], record["images"]) == (RIGHT, RIGHT_IN_FIVE, 10_000)
