@@ -24,7 +24,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change every variant alike.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     study: str,

@@ -49,6 +49,7 @@ CALIBRATED = "calibrated, not trained"
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     model: str,
@@ -63,6 +64,7 @@ def command(
     workers: int,
     threads: int | None,
     shard: str | None,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Top-1 and top-5 accuracy of a network on the test images of a folder, with activity and energy where it spikes.
@@ -82,11 +84,11 @@ def command(
     if path is not None and path.is_file() and is_packed(path):
         if preset is not None or size is not None:
             raise LapisError(f"--preset and --size import foreign weights; {model} is a packed network already")
-        record = _packed(path, images, batch, threads or 1, parse_shard(shard))
+        record = _packed(path, images, batch, threads or 1, parse_shard(shard), quiet)
     elif shard is not None:
         raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
-        record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads)
+        record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads, quiet)
     record = {"model": model, **record}
     click.echo(json.dumps(record) if as_json else _table(record))
 
@@ -104,11 +106,13 @@ class _ByIndex:
         return self._images.read(index)
 
 
-def _packed(path: Path, images: Images, batch: int, threads: int, shard: tuple[int, int]) -> dict[str, Any]:
+def _packed(
+    path: Path, images: Images, batch: int, threads: int, shard: tuple[int, int], quiet: bool
+) -> dict[str, Any]:
     """Scores of a packed network in integers, by the native engine where there is one; torch is not needed."""
     session, tally = Session(path, threads), Tally()
     _check_classes(images.classes, session.config.classes)
-    with Display("evaluate", len(images)) as display:
+    with Display("evaluate", len(images), quiet=quiet) as display:
         result = evaluate_session(
             session,
             _ByIndex(images),
@@ -151,6 +155,7 @@ def _torch(
     batch: int,
     workers: int,
     threads: int | None,
+    quiet: bool,
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     torch = needed_torch()
@@ -185,7 +190,7 @@ def _torch(
         few = TestBatches(spread(images, calibrate), preprocess, batch, workers=workers)
         calibrate_model(network, [one.images for one in few])
     batches = TestBatches(images, preprocess, batch, network.config.classes, workers=workers)
-    with Display("evaluate", len(images)) as display:
+    with Display("evaluate", len(images), quiet=quiet) as display:
         scores = evaluate(network, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.say(line)

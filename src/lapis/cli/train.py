@@ -24,7 +24,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--show", is_flag=True, help="Print the recipe with its settings and stop.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def command(
     recipe: str | None,

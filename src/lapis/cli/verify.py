@@ -36,7 +36,7 @@ BATCH = 8
     type=click.Choice(list(EXECUTORS)),
     help="Compare only this executor (may be repeated); all that the file allows by default.",
 )
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(model: str, data: Path | None, count: int, only: tuple[str, ...], quiet: bool, as_json: bool) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
