@@ -6,9 +6,13 @@ import json
 import os
 import platform
 import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -127,30 +131,33 @@ def memory(as_json: bool) -> None:
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images in one call.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
-    """Joules an image that the processor counted (RAPL), of a packed network and of the dense one in PyTorch.
+    """Joules an image that the processor counted (RAPL), of a packed network and of the dense one elsewhere.
 
-    Where the machine shows no counters it says so, and gives CPU time instead. One thread; answers take turns.
+    Where the machine shows no counters it says so, and gives CPU time instead. One thread; contenders take turns: every
+    engine of `lapis bench engine` that is installed.
 
     \b
     Example:
       lapis bench energy lapis_tiny_cifar10
     """
-    try:
-        import torch
-    except ImportError:
-        raise LapisError("the benchmark compares with torch; install it with: pip install 'lapis-snn[train]'") from None
-    from lapis.bench.contenders import dense
+    from lapis.bench.contenders import CONTENDERS
     from lapis.bench.joules import compare, packages
     from lapis.runtime import Session
 
     session = Session(model)
     size = session.config.image_size
     pixels = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
-    rival, images = dense(session.config).eval(), torch.randn(batch, 3, size, size)
     zones, reason = packages()
-    torch.set_num_threads(1)
-    with torch.inference_mode():
-        costs = compare({"lapis": lambda: session.run(pixels), "torch fp32": lambda: rival(images)}, rounds, zones)
+    calls: dict[str, Callable[[], object]] = {"lapis": lambda: session.run(pixels)}
+    with TemporaryDirectory() as folder:
+        for contender in CONTENDERS.values():
+            if contender.name.startswith("lapis") or contender.missing():
+                continue
+            # Some of them print their progress; standard output is for the answer.
+            with redirect_stdout(sys.stderr):
+                contender.prepare(session.config, Path(folder))
+                calls[contender.label] = contender.load(session.config, Path(folder), 1, batch)
+        costs = compare(calls, rounds, zones)
     rows = {
         name: {
             "joules_per_image": None if cost.joules is None else cost.joules / batch,
@@ -165,7 +172,7 @@ def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
         click.echo(f"no joules: {reason}; CPU time instead")
     for name, row in rows.items():
         joules = "" if row["joules_per_image"] is None else f"{1e3 * row['joules_per_image']:10.3f} mJ"
-        click.echo(f"{name:<12}{joules}{row['cpu_ms_per_image']:10.3f} ms of CPU an image")
+        click.echo(f"{name:<37}{joules}{row['cpu_ms_per_image']:10.3f} ms of CPU an image")
 
 
 command.add_command(engine, "engine")
