@@ -57,8 +57,12 @@ typedef struct {
     double step, offset;
 } lsq_sums;
 
-/* `side` of the gradient kernel. */
-enum { SIDE_Q = 0, SIDE_K = 1 };
+/* The two results of the gradient kernel, and the rows of each that a task computes. */
+enum { SIDE_Q = 0, SIDE_K = 1, SIDES = 2 };
+
+typedef struct {
+    int64_t from, to;
+} span;
 
 typedef struct {
     const char *name;
@@ -66,8 +70,7 @@ typedef struct {
     size_t (*distance_scratch)(const lapis_pairs *);
     int (*distance)(const distance_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
     size_t (*gradient_scratch)(const lapis_pairs *);
-    int (*gradient)(const gradient_call *, int side, int64_t b, int64_t h, int64_t from, int64_t to,
-                    unsigned char *scratch);
+    int (*gradient)(const gradient_call *, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch);
     size_t (*attention_scratch)(const lapis_pairs *);
     int (*attention)(const attention_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
     size_t (*integer_attention_scratch)(const lapis_pairs *);

@@ -111,11 +111,14 @@ int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, v
 static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
     const gradient_call *call = j->call;
-    place w = place_of(j, task / 2);
-    int side = task % 2 ? SIDE_K : SIDE_Q;
-    if (!(side == SIDE_Q ? call->grad_q : call->grad_k)) return LAPIS_OK;
-    int64_t n = side == SIDE_Q ? j->p->rows : j->p->keys;
-    return j->isa->gradient(call, side, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    place w = place_of(j, task);
+    span rows[SIDES] = {{0, 0}, {0, 0}};
+    for (int side = 0; side < SIDES; side++) {
+        int64_t n = side == SIDE_Q ? j->p->rows : j->p->keys;
+        if (side == SIDE_Q ? call->grad_q : call->grad_k)
+            rows[side] = (span){cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts)};
+    }
+    return j->isa->gradient(call, w.b, w.h, rows, scratch);
 }
 
 int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
@@ -132,8 +135,8 @@ int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const v
     threads = worthwhile(4 * pair_operations(pairs), threads);
     gradient_call call = {*pairs, q, k, grad, grad_q, grad_k};
     int64_t fewest = pairs->rows < pairs->keys ? pairs->rows : pairs->keys;
-    pair_job job = {isa(), &call, pairs, parts_for(2 * heads, fewest, threads)};
-    return parallel_for(run_gradient, &job, 2 * heads * job.parts, threads, job.isa->gradient_scratch(pairs));
+    pair_job job = {isa(), &call, pairs, parts_for(heads, fewest, threads)};
+    return parallel_for(run_gradient, &job, heads * job.parts, threads, job.isa->gradient_scratch(pairs));
 }
 
 static int run_attention(const void *job, int64_t task, unsigned char *scratch) {

@@ -91,8 +91,7 @@ static int slope(int32_t relation, int difference) {
     return (difference > 0) - (difference < 0);
 }
 
-static int gradient(const gradient_call *call, int side, int64_t b, int64_t h, int64_t from, int64_t to,
-                    unsigned char *scratch) {
+static int gradient(const gradient_call *call, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     int64_t channels = p->channels, bh = b * p->heads + h;
     uint8_t *q = carve(&scratch, p->rows * channels), *k = carve(&scratch, p->keys * channels);
@@ -100,17 +99,20 @@ static int gradient(const gradient_call *call, int side, int64_t b, int64_t h, i
     int status = gather_codes(p, call->q, call->k, b, h, 0, p->rows, q, k);
     if (status) return status;
     const float *g = call->grad + bh * p->rows * p->keys;
-    int64_t others = side == SIDE_Q ? p->keys : p->rows, mine = side == SIDE_Q ? p->rows : p->keys;
-    const uint8_t *x = side == SIDE_Q ? q : k, *y = side == SIDE_Q ? k : q;
-    float *out = (side == SIDE_Q ? call->grad_q : call->grad_k) + bh * mine * channels;
-    for (int64_t i = from; i < to; i++) {
-        for (int64_t c = 0; c < channels; c++) sum[c] = 0;
-        for (int64_t j = 0; j < others; j++) {
-            double weight = side == SIDE_Q ? g[i * p->keys + j] : g[j * p->keys + i];
-            for (int64_t c = 0; c < channels; c++)
-                sum[c] += weight * slope(p->relation, x[i * channels + c] - y[j * channels + c]);
+    for (int side = 0; side < SIDES; side++) {
+        int64_t others = side == SIDE_Q ? p->keys : p->rows, mine = side == SIDE_Q ? p->rows : p->keys;
+        const uint8_t *x = side == SIDE_Q ? q : k, *y = side == SIDE_Q ? k : q;
+        float *out = side == SIDE_Q ? call->grad_q : call->grad_k;
+        if (out) out += bh * mine * channels;
+        for (int64_t i = rows[side].from; i < rows[side].to; i++) {
+            for (int64_t c = 0; c < channels; c++) sum[c] = 0;
+            for (int64_t j = 0; j < others; j++) {
+                double weight = side == SIDE_Q ? g[i * p->keys + j] : g[j * p->keys + i];
+                for (int64_t c = 0; c < channels; c++)
+                    sum[c] += weight * slope(p->relation, x[i * channels + c] - y[j * channels + c]);
+            }
+            for (int64_t c = 0; c < channels; c++) out[i * channels + c] = (float)sum[c];
         }
-        for (int64_t c = 0; c < channels; c++) out[i * channels + c] = (float)sum[c];
     }
     return LAPIS_OK;
 }

@@ -2,12 +2,9 @@
  * with N squared. */
 
 /* Rows that share one pass over the values; a multiple of every tile. */
-enum { ATTENTION_ROWS = 12 };
 
 /* Keys summed in one go. Sums of sums: the error of a long row stays that of a short one. */
 enum { SUM_BLOCK = 32 };
-
-static int64_t padded_columns(int64_t keys) { return round_up(keys, 2 * LANES); }
 
 /* v [keys, channels] to [channels / LANES][keys][LANES], zero beyond the channels. */
 static void pack_values(const float *v, int64_t stride, int64_t keys, int64_t channels, float *out) {
@@ -116,7 +113,7 @@ static double look_up(int32_t *d, int32_t least, const float *table, int64_t key
 }
 
 static size_t attention_scratch(const lapis_pairs *p) {
-    return (size_t)(distance_plan_bytes(p) + round_up(ATTENTION_ROWS * padded_columns(p->keys) * 4, 64) +
+    return (size_t)(distance_plan_bytes(p) + strip_bytes(p->keys) +
                     round_up(p->keys * round_up(p->channels, LANES) * 4, 64));
 }
 
@@ -136,14 +133,14 @@ static int attention(const attention_call *call, int64_t b, int64_t h, int64_t f
     distance_plan plan;
     int status = plan_distance(p, call->q, call->k, b, h, from, to, &scratch, &plan);
     if (status) return status;
-    int32_t *d = carve(&scratch, ATTENTION_ROWS * columns * 4);
+    int32_t *d = carve(&scratch, strip_bytes(p->keys));
     float *v = carve(&scratch, keys * round_up(p->channels, LANES) * 4);
     pack_values(call->v + at(call->v_stride, b, h, 0), call->v_stride[2], keys, p->channels, v);
     const float *a = (const float *)d, *table = call->table + h * call->size;
-    for (int64_t i = from; i < to; i += ATTENTION_ROWS) {
-        int64_t rows = to - i < ATTENTION_ROWS ? to - i : ATTENTION_ROWS;
-        float scale[ATTENTION_ROWS];
-        distance_rows(&plan, i - from, rows, d, columns, columns, LAPIS_OUT_I32);
+    for (int64_t i = from; i < to; i += STRIP_ROWS) {
+        int64_t rows = to - i < STRIP_ROWS ? to - i : STRIP_ROWS;
+        float scale[STRIP_ROWS];
+        distance_rows(&plan, i - from, rows, d, columns, NULL);
         for (int64_t r = 0; r < rows; r++) {
             int32_t least, most;
             const int32_t *delay = call->delay ? call->delay + (h * p->rows + i + r) * keys : NULL;

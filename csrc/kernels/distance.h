@@ -5,21 +5,47 @@
 
 typedef struct {
     prepared q, k;
-    uint8_t *packed;
+    uint8_t *tiles;  /* q as [rows / STRIP_ROWS][groups][STRIP_ROWS][4] */
+    uint8_t *packed; /* k as [keys / LANES][groups][LANES][4] */
     int64_t groups; /* of four channels */
     int64_t period; /* groups whose bytes can be added before they are widened */
     int32_t relation;
 } distance_plan;
 
+/* Rows that are scored at a time. */
+enum { STRIP_ROWS = 12 };
+
+static int64_t tiles_bytes(int64_t rows, int64_t channels) {
+    return round_up(round_up(rows, STRIP_ROWS) * padded_width(channels), 64);
+}
+
+/* The dwords of a strip's rows side by side: one pointer walks them all. */
+static void pack_rows(const prepared *q, int64_t groups, uint8_t *out) {
+    for (int64_t i = 0; i < q->tokens; i += 4)
+        for (int64_t g = 0; g < groups; g += 4) {
+            __m128i row[4];
+            for (int r = 0; r < 4; r++)
+                row[r] = _mm_loadu_si128((const __m128i *)(q->codes + (i + r) * q->width + 4 * g));
+            __m128i a = _mm_unpacklo_epi32(row[0], row[1]), b = _mm_unpacklo_epi32(row[2], row[3]);
+            __m128i c = _mm_unpackhi_epi32(row[0], row[1]), d = _mm_unpackhi_epi32(row[2], row[3]);
+            __m128i column[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
+                                 _mm_unpackhi_epi64(c, d)};
+            uint8_t *to = out + ((i / STRIP_ROWS * groups + g) * STRIP_ROWS + i % STRIP_ROWS) * 4;
+            for (int k = 0; k < 4 && g + k < groups; k++)
+                _mm_storeu_si128((__m128i *)(to + k * STRIP_ROWS * 4), column[k]);
+        }
+}
+
 static int64_t distance_plan_bytes(const lapis_pairs *p) {
     return prepared_bytes(p->rows, p->channels) + prepared_bytes(p->keys, p->channels) +
-           round_up(padded_tokens(p->keys) * padded_width(p->channels), 64);
+           tiles_bytes(p->rows, p->channels) + round_up(padded_tokens(p->keys) * padded_width(p->channels), 64);
 }
 
 static int plan_distance(const lapis_pairs *p, const void *q, const void *k, int64_t b, int64_t h, int64_t from,
                          int64_t to, unsigned char **scratch, distance_plan *plan) {
     plan->q = carve_prepared(scratch, to - from, p->channels);
     plan->k = carve_prepared(scratch, p->keys, p->channels);
+    plan->tiles = carve(scratch, tiles_bytes(to - from, p->channels));
     plan->packed = carve(scratch, padded_tokens(p->keys) * padded_width(p->channels));
     int status = prepare_pair(p, q, k, b, h, from, &plan->q, &plan->k);
     if (status) return status;
@@ -27,6 +53,7 @@ static int plan_distance(const lapis_pairs *p, const void *q, const void *k, int
     plan->relation = p->relation;
     int most = plan->q.max < plan->k.max ? plan->q.max : plan->k.max;
     plan->period = 255 / (p->relation == LAPIS_HAMMING || most < 1 ? 1 : most);
+    pack_rows(&plan->q, plan->groups, plan->tiles);
     pack_keys(&plan->k, plan->groups, plan->packed);
     return LAPIS_OK;
 }
@@ -47,7 +74,7 @@ INLINE ints compare_codes(const int relation, ints q, ints k) {
 }
 
 /* d[TILE_ROWS][2]: rows of q against vecs * LANES keys, whose packed blocks follow each other. */
-INLINE void distance_tile(const int rows, const int vecs, const int relation, const uint8_t *q, int64_t q_width,
+INLINE void distance_tile(const int rows, const int vecs, const int relation, const uint8_t *q,
                           const int32_t *q_sums, const uint8_t *k, const int32_t *k_sums, int64_t groups,
                           int64_t period, ints d[][2]) {
     UNROLL for (int v = 0; v < vecs; v++)
@@ -60,9 +87,9 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
         ints key[2];
         UNROLL for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
         UNROLL for (int r = 0; r < rows; r++) {
-            ints query = broadcast_dword(q + r * q_width + 4 * g);
+            ints query = broadcast_dword(q + (g * STRIP_ROWS + r) * 4);
             UNROLL for (int v = 0; v < vecs; v++)
-                d[r][v] = _mm512_dpbusd_epi32(d[r][v], compare_codes(relation, query, key[v]), weight);
+                dot_add(d[r][v], compare_codes(relation, query, key[v]), weight);
         }
     }
 #else
@@ -76,7 +103,7 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
             ints key[2];
             UNROLL for (int v = 0; v < vecs; v++) key[v] = load_ints(k + (v * groups + g) * LANES * 4);
             UNROLL for (int r = 0; r < rows; r++) {
-                ints query = broadcast_dword(q + r * q_width + 4 * g);
+                ints query = broadcast_dword(q + (g * STRIP_ROWS + r) * 4);
                 UNROLL for (int v = 0; v < vecs; v++) sum[r][v] = add8(sum[r][v], compare_codes(relation, query, key[v]));
                 SETTLE(sum[r][0], sum[r][vecs - 1]);
             }
@@ -88,39 +115,32 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
 #endif
 }
 
-/* One tile to `out` [rows, stride], of which `left` columns from here on exist. */
+/* One tile to `out` [rows, stride]. As much memory from `soon` on, where the sums go afterwards, is fetched meanwhile. */
 INLINE void distance_store(const int rows, const int vecs, const int relation, const distance_plan *plan, int64_t row,
-                           int64_t block, void *out, int64_t stride, int64_t left, int32_t out_type) {
+                           int64_t block, int32_t *out, int64_t stride, const char *soon) {
     ints d[TILE_ROWS][2];
-    distance_tile(rows, vecs, relation, plan->q.codes + row * plan->q.width, plan->q.width, plan->q.sums + row,
-                  plan->packed + block * plan->groups * LANES * 4, plan->k.sums + block * LANES, plan->groups,
+    if (soon)
+        UNROLL for (int i = 0; i < rows * vecs * LANES * 4; i += 64)
+            __builtin_prefetch(soon + block * LANES * 4 * rows + i, 1);
+    const uint8_t *q = plan->tiles + (row / STRIP_ROWS * plan->groups * STRIP_ROWS + row % STRIP_ROWS) * 4;
+    distance_tile(rows, vecs, relation, q, plan->q.sums + row, plan->packed + block * plan->groups * LANES * 4, plan->k.sums + block * LANES, plan->groups,
                   plan->period, d);
     UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < vecs; v++) {
-            int64_t count = left - v * LANES;
-            if (out_type == LAPIS_OUT_I32)
-                store_some((int32_t *)out + r * stride + v * LANES, d[r][v], count, store_ints);
-            else
-                store_some((float *)out + r * stride + v * LANES, to_floats(d[r][v]), count, store_floats);
-        }
+        UNROLL for (int v = 0; v < vecs; v++) store_ints(out + r * stride + v * LANES, d[r][v]);
 }
 
-#define ROWS_OF_TILES(rows_)                                                                                   \
-    static __attribute__((noinline)) void distance_strip_##rows_(const distance_plan *plan, int64_t row, char *out,        \
-                                                     int64_t stride, int64_t columns, int32_t out_type) {      \
-        int64_t block = 0, blocks = (columns + LANES - 1) / LANES;                                             \
-        if (plan->relation == LAPIS_L1) {                                                                      \
-            for (; block + 2 <= blocks; block += 2)                                                            \
-                distance_store(rows_, 2, LAPIS_L1, plan, row, block, out + block * LANES * 4, stride,          \
-                               columns - block * LANES, out_type);                                             \
-            if (block < blocks)                                                                                \
-                distance_store(rows_, 1, LAPIS_L1, plan, row, block, out + block * LANES * 4, stride,          \
-                               columns - block * LANES, out_type);                                             \
-        } else {                                                                                               \
-            for (; block < blocks; block++)                                                                    \
-                distance_store(rows_, 1, LAPIS_HAMMING, plan, row, block, out + block * LANES * 4, stride,     \
-                               columns - block * LANES, out_type);                                             \
-        }                                                                                                      \
+#define ROWS_OF_TILES(rows_)                                                                                           \
+    static __attribute__((noinline)) void distance_strip_##rows_(const distance_plan *plan, int64_t row, int32_t *out, \
+                                                                 int64_t stride, const char *soon) {                   \
+        int64_t block = 0, blocks = (plan->k.tokens + LANES - 1) / LANES;                                              \
+        if (plan->relation == LAPIS_L1) {                                                                              \
+            for (; block + 2 <= blocks; block += 2)                                                                    \
+                distance_store(rows_, 2, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);                     \
+            if (block < blocks) distance_store(rows_, 1, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);     \
+        } else {                                                                                                       \
+            for (; block < blocks; block++)                                                                            \
+                distance_store(rows_, 1, LAPIS_HAMMING, plan, row, block, out + block * LANES, stride, soon);                \
+        }                                                                                                              \
     }
 
 #if LAPIS_WIDE
@@ -130,28 +150,47 @@ ROWS_OF_TILES(6)
 ROWS_OF_TILES(3)
 ROWS_OF_TILES(1)
 
-/* Rows row..row+count of the plan against every key, to out [count, stride]. */
-static void distance_rows(const distance_plan *plan, int64_t row, int64_t count, void *out, int64_t stride,
-                          int64_t columns, int32_t out_type) {
-    char *to = out;
+/* Rows row..row+count of the plan against every key, to out [count, stride]; whole vectors are written. `row` is a
+ * multiple of STRIP_ROWS. */
+static void distance_rows(const distance_plan *plan, int64_t row, int64_t count, int32_t *out, int64_t stride,
+                          const char *soon) {
     for (int64_t done = 0; done < count;) {
         int64_t left = count - done;
+        int32_t *to = out + done * stride;
 #if LAPIS_WIDE
         if (left >= 12) {
-            distance_strip_12(plan, row + done, to + done * stride * 4, stride, columns, out_type), done += 12;
+            distance_strip_12(plan, row + done, to, stride, soon), done += 12;
             continue;
         }
 #endif
         if (left >= 6)
-            distance_strip_6(plan, row + done, to + done * stride * 4, stride, columns, out_type), done += 6;
+            distance_strip_6(plan, row + done, to, stride, soon), done += 6;
         else if (left >= 3)
-            distance_strip_3(plan, row + done, to + done * stride * 4, stride, columns, out_type), done += 3;
+            distance_strip_3(plan, row + done, to, stride, soon), done += 3;
         else
-            distance_strip_1(plan, row + done, to + done * stride * 4, stride, columns, out_type), done += 1;
+            distance_strip_1(plan, row + done, to, stride, soon), done += 1;
     }
 }
 
-static size_t distance_scratch(const lapis_pairs *p) { return (size_t)distance_plan_bytes(p); }
+/* A row's room in a strip of distances: whole pairs of vectors. */
+static int64_t padded_columns(int64_t keys) { return round_up(keys, 2 * LANES); }
+
+static int64_t strip_bytes(int64_t keys) { return round_up(STRIP_ROWS * padded_columns(keys) * 4, 64); }
+
+static size_t distance_scratch(const lapis_pairs *p) { return (size_t)(distance_plan_bytes(p) + strip_bytes(p->keys)); }
+
+/* A row of sums to the result, which is read and written in order: tiles written there directly would each touch many
+ * lines, and most of them twice. */
+static void deliver(const int32_t *d, int64_t count, int32_t out_type, void *out) {
+    if (out_type == LAPIS_OUT_I32) {
+        memcpy(out, d, (size_t)count * 4);
+        return;
+    }
+    float *to = out;
+    int64_t j = 0;
+    for (; j + LANES <= count; j += LANES) store_floats(to + j, to_floats(load_ints(d + j)));
+    for (; j < count; j++) to[j] = (float)d[j];
+}
 
 static int distance(const distance_call *call, int64_t b, int64_t h, int64_t from, int64_t to,
                     unsigned char *scratch) {
@@ -160,7 +199,14 @@ static int distance(const distance_call *call, int64_t b, int64_t h, int64_t fro
     distance_plan plan;
     int status = plan_distance(p, call->q, call->k, b, h, from, to, &scratch, &plan);
     if (status) return status;
+    int64_t stride = padded_columns(p->keys);
+    int32_t *strip = carve(&scratch, strip_bytes(p->keys));
     char *out = (char *)call->out + ((b * p->heads + h) * p->rows + from) * p->keys * 4;
-    distance_rows(&plan, 0, to - from, out, p->keys, p->keys, call->out_type);
+    for (int64_t i = 0; i < to - from; i += STRIP_ROWS) {
+        int64_t rows = to - from - i < STRIP_ROWS ? to - from - i : STRIP_ROWS;
+        distance_rows(&plan, i, rows, strip, stride, out);
+        for (int64_t r = 0; r < rows; r++, out += p->keys * 4)
+            deliver(strip + r * stride, p->keys, call->out_type, out);
+    }
     return LAPIS_OK;
 }

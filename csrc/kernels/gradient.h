@@ -54,20 +54,31 @@ static inline __m256i digit_planes(__m256i x) {
     return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(order));
 }
 
+/* Sums of digit planes are kept in dwords: a lane is one digit of four tokens. */
+static inline __m256i add_digits(__m256i sums, __m256i planes) {
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), planes);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+static inline double sum_of_digits(__m128i sums) {
+    int32_t digit[4];
+    _mm_storeu_si128((__m128i *)digit, sums);
+    return digit[0] + 256.0 * digit[1] + 65536.0 * digit[2] + 16777216.0 * digit[3];
+}
+
 /* One row of g [count] to digits [count / 4][4 digits][4 tokens], and the sum of its integers. */
 static fixed_point split_row(const float *g, int64_t count, uint8_t *digits, double *total) {
     __m256i most = _mm256_setzero_si256();
     for (int64_t j = 0; j < count; j += 8) most = _mm256_max_epi32(most, magnitude(load_row(g + j, count - j)));
     fixed_point f = fixed_point_of(greatest_s32(most));
     __m256 scale = _mm256_set1_ps(f.scale), lift = _mm256_set1_ps(f.lift);
-    __m256d sum = _mm256_setzero_pd();
+    __m256i sums = _mm256_setzero_si256();
     for (int64_t j = 0; j < count; j += 8) {
-        __m256i x = to_fixed(load_row(g + j, count - j), scale, lift);
-        sum = _mm256_add_pd(sum, _mm256_cvtepi32_pd(_mm256_castsi256_si128(x)));
-        sum = _mm256_add_pd(sum, _mm256_cvtepi32_pd(_mm256_extracti128_si256(x, 1)));
-        _mm256_storeu_si256((__m256i *)(digits + j * DIGITS), digit_planes(digits_of(x)));
+        __m256i planes = digit_planes(digits_of(to_fixed(load_row(g + j, count - j), scale, lift)));
+        sums = add_digits(sums, planes);
+        _mm256_storeu_si256((__m256i *)(digits + j * DIGITS), planes);
     }
-    *total = sum_pd(sum);
+    *total = sum_of_digits(_mm256_castsi256_si128(sums)) + sum_of_digits(_mm256_extracti128_si256(sums, 1));
     return f;
 }
 
@@ -88,15 +99,12 @@ static void split_columns(const float *g, int64_t stride, int64_t count, int64_t
             if (i < many) f[j + i] = column;
         }
         __m256 scale = _mm256_loadu_ps(scales), lift = _mm256_loadu_ps(lifts);
-        __m256d low = _mm256_setzero_pd(), high = low;
+        __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
         for (int64_t i = 0; i < count; i += 4) {
             __m256i x[4];
             for (int r = 0; r < 4; r++) {
                 __m256 row = i + r < count ? load_row(g + (i + r) * stride + j, left) : _mm256_setzero_ps();
-                x[r] = to_fixed(row, scale, lift);
-                low = _mm256_add_pd(low, _mm256_cvtepi32_pd(_mm256_castsi256_si128(x[r])));
-                high = _mm256_add_pd(high, _mm256_cvtepi32_pd(_mm256_extracti128_si256(x[r], 1)));
-                x[r] = digits_of(x[r]);
+                x[r] = digits_of(to_fixed(row, scale, lift));
             }
             __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpackhi_epi32(x[0], x[1]);
             __m256i c = _mm256_unpacklo_epi32(x[2], x[3]), d = _mm256_unpackhi_epi32(x[2], x[3]);
@@ -104,16 +112,15 @@ static void split_columns(const float *g, int64_t stride, int64_t count, int64_t
                                  _mm256_unpackhi_epi64(b, d)};
             for (int k = 0; k < 4; k++) {
                 __m256i planes = digit_planes(column[k]);
+                sums[k] = add_digits(sums[k], planes);
                 uint8_t *to = digits + (j + k) * digit_stride + i * DIGITS;
                 if (k < many) _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(planes));
                 if (k + 4 < many)
                     _mm_storeu_si128((__m128i *)(to + 4 * digit_stride), _mm256_extracti128_si256(planes, 1));
             }
         }
-        double totals[8];
-        _mm256_storeu_pd(totals, low);
-        _mm256_storeu_pd(totals + 4, high);
-        for (int64_t i = 0; i < many; i++) total[j + i] = totals[i];
+        for (int64_t i = 0; i < many; i++)
+            total[j + i] = sum_of_digits(i < 4 ? _mm256_castsi256_si128(sums[i]) : _mm256_extracti128_si256(sums[i - 4], 1));
     }
 }
 
@@ -138,9 +145,7 @@ INLINE void gradient_tile(const int rows, const int vecs, const int relation, in
             ints other = load_ints(y + (j * vecs + v) * LANES * 4);
             UNROLL for (int r = 0; r < rows; r++) {
                 ints u = slope_plus_one(relation, x[r][v], other);
-                UNROLL for (int n = 0; n < DIGITS; n++)
-                    wide[r][v][n] =
-                        _mm512_dpbusd_epi32(wide[r][v][n], u, broadcast_dword(digits[r] + (j * DIGITS + n) * 4));
+                UNROLL for (int n = 0; n < DIGITS; n++) dot_add_all(wide[r][v][n], u, digits[r] + (j * DIGITS + n) * 4);
             }
         }
 #else
@@ -222,6 +227,8 @@ INLINE void gradient_panel(const int rows, const int relation, const uint8_t *x,
         int64_t digit_stride, const fixed_point *f, const double *total, float *out, int64_t channels) {            \
         const uint8_t *row_digits[rows_];                                                                           \
         for (int r = 0; r < rows_; r++) row_digits[r] = digits + r * digit_stride;                                  \
+        /* The lines to be written arrive while the sums are taken. */                                              \
+        for (int64_t c = 0; c < rows_ * channels; c += 16) __builtin_prefetch(out + c, 1);                          \
         for (int64_t c = 0; c < channels; c += 16)                                                                  \
             gradient_panel(rows_, relation_, x + c, x_width, y + c / 16 * quads * 64, quads, row_digits, f, total,  \
                            out + c, channels, channels - c);                                                        \
@@ -256,35 +263,47 @@ static size_t gradient_scratch(const lapis_pairs *p) {
                     round_up(most * padded_width(p->channels), 64) + COLUMN_BLOCK * most * DIGITS);
 }
 
-static int gradient(const gradient_call *call, int side, int64_t b, int64_t h, int64_t from, int64_t to,
-                    unsigned char *scratch) {
+/* Rows of one side. `packed` and `digits` are scratch. */
+static void gradient_side(const gradient_call *call, int side, int64_t bh, const prepared *x, const prepared *y, span own,
+                          uint8_t *packed, uint8_t *digits, int64_t digit_stride) {
     const lapis_pairs *p = &call->p;
-    if (from >= to) return LAPIS_OK;
-    prepared q = carve_prepared(&scratch, p->rows, p->channels), k = carve_prepared(&scratch, p->keys, p->channels);
-    uint8_t *packed = carve(&scratch, padded_tokens(most_tokens(p)) * padded_width(p->channels));
-    int64_t digit_stride = padded_tokens(most_tokens(p)) * DIGITS;
-    uint8_t *digits = carve(&scratch, COLUMN_BLOCK * digit_stride);
-    int status = prepare_pair(p, call->q, call->k, b, h, 0, &q, &k);
-    if (status) return status;
-    const prepared *x = side == SIDE_Q ? &q : &k, *y = side == SIDE_Q ? &k : &q;
-    /* x + 1 must fit a byte. */
-    if (x->max == 255) return LAPIS_BAD_CODES;
-    pack_channels(y, p->channels, packed);
-    int64_t bh = b * p->heads + h, quads = (y->tokens + 3) / 4, step = GRADIENT_ROWS > 1 ? GRADIENT_ROWS : 1;
+    int64_t quads = (y->tokens + 3) / 4, step = side == SIDE_K ? COLUMN_BLOCK : GRADIENT_ROWS;
     const float *g = call->grad + bh * p->rows * p->keys;
     float *out = (side == SIDE_Q ? call->grad_q : call->grad_k) + bh * x->tokens * p->channels;
     fixed_point f[COLUMN_BLOCK];
     double total[COLUMN_BLOCK];
-    if (side == SIDE_K) step = COLUMN_BLOCK;
-    for (int64_t i = from; i < to; i += step) {
-        int64_t rows = to - i < step ? to - i : step;
-        if (side == SIDE_K)
+    pack_channels(y, p->channels, packed);
+    for (int64_t i = own.from; i < own.to; i += step) {
+        int64_t rows = own.to - i < step ? own.to - i : step;
+        if (side == SIDE_K) {
             split_columns(g + i, p->keys, p->rows, rows, digits, digit_stride, f, total);
-        else
+        } else {
             for (int64_t r = 0; r < rows; r++)
                 f[r] = split_row(g + (i + r) * p->keys, p->keys, digits + r * digit_stride, &total[r]);
+            /* The next rows arrive while the sums of these are taken. */
+            const float *next = g + (i + rows) * p->keys;
+            if (i + rows < own.to)
+                for (int64_t j = 0; j < rows * p->keys; j += 16) __builtin_prefetch(next + j);
+        }
         gradient_rows(p->relation, x->codes + i * x->width, x->width, packed, quads, digits, digit_stride, f, total,
                       out + i * p->channels, p->channels, rows);
+    }
+}
+
+static int gradient(const gradient_call *call, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch) {
+    const lapis_pairs *p = &call->p;
+    prepared q = carve_prepared(&scratch, p->rows, p->channels), k = carve_prepared(&scratch, p->keys, p->channels);
+    uint8_t *packed = carve(&scratch, padded_tokens(most_tokens(p)) * padded_width(p->channels));
+    int64_t digit_stride = padded_tokens(most_tokens(p)) * DIGITS, bh = b * p->heads + h;
+    uint8_t *digits = carve(&scratch, COLUMN_BLOCK * digit_stride);
+    int status = prepare_pair(p, call->q, call->k, b, h, 0, &q, &k);
+    if (status) return status;
+    for (int side = 0; side < SIDES; side++) {
+        const prepared *x = side == SIDE_Q ? &q : &k, *y = side == SIDE_Q ? &k : &q;
+        if (rows[side].from >= rows[side].to) continue;
+        /* x + 1 must fit a byte. */
+        if (x->max == 255) return LAPIS_BAD_CODES;
+        gradient_side(call, side, bh, x, y, rows[side], packed, digits, digit_stride);
     }
     return LAPIS_OK;
 }

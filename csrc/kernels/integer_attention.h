@@ -72,8 +72,8 @@ INTEGER_VALUES_STRIP(1)
 
 static size_t integer_attention_scratch(const lapis_pairs *p) {
     int64_t columns = padded_columns(p->keys), pairs = (p->keys + 1) / 2;
-    return (size_t)(distance_plan_bytes(p) + round_up(ATTENTION_ROWS * columns * 4, 64) +
-                    round_up(ATTENTION_ROWS * columns * 2, 64) +
+    return (size_t)(distance_plan_bytes(p) + round_up(STRIP_ROWS * columns * 4, 64) +
+                    round_up(STRIP_ROWS * columns * 2, 64) +
                     round_up(pairs * 2 * round_up(p->channels, LANES) * 2, 64));
 }
 
@@ -85,14 +85,14 @@ static int integer_attention(const integer_attention_call *call, int64_t b, int6
     distance_plan plan;
     int status = plan_distance(p, call->q, call->k, b, h, from, to, &scratch, &plan);
     if (status) return status;
-    int32_t *d = carve(&scratch, ATTENTION_ROWS * columns * 4);
-    int16_t *a = carve(&scratch, ATTENTION_ROWS * columns * 2);
+    int32_t *d = carve(&scratch, strip_bytes(p->keys));
+    int16_t *a = carve(&scratch, STRIP_ROWS * columns * 2);
     int16_t *v = carve(&scratch, pairs * 2 * round_up(p->channels, LANES) * 2);
     pack_value_pairs(call->v + at(call->v_stride, b, h, 0), call->v_stride[2], keys, p->channels, v);
     const uint16_t *tables = call->table + h * call->exponents * call->size;
-    for (int64_t i = from; i < to; i += ATTENTION_ROWS) {
-        int64_t rows = to - i < ATTENTION_ROWS ? to - i : ATTENTION_ROWS;
-        distance_rows(&plan, i - from, rows, d, columns, columns, LAPIS_OUT_I32);
+    for (int64_t i = from; i < to; i += STRIP_ROWS) {
+        int64_t rows = to - i < STRIP_ROWS ? to - i : STRIP_ROWS;
+        distance_rows(&plan, i - from, rows, d, columns, NULL);
         for (int64_t r = 0; r < rows; r++) {
             int32_t least, most;
             const int32_t *delay = call->delay ? call->delay + (h * p->rows + i + r) * keys : NULL;

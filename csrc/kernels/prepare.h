@@ -47,8 +47,13 @@ static inline __m256i first_lanes(int64_t count) {
     return _mm256_loadu_si256((const __m256i *)(edge + 8 - (count < 0 ? 0 : count > 8 ? 8 : count)));
 }
 
+/* The first `left` of 8 floats, zeros for the others; nothing beyond them is read. */
+static inline __m256 load_first(const float *x, int64_t left) {
+    return left > 0 ? _mm256_maskload_ps(x, first_lanes(left)) : _mm256_setzero_ps();
+}
+
 static inline __m256 load_row(const float *g, int64_t left) {
-    return left >= 8 ? _mm256_loadu_ps(g) : _mm256_maskload_ps(g, first_lanes(left));
+    return left >= 8 ? _mm256_loadu_ps(g) : load_first(g, left);
 }
 
 static inline double sum_pd(__m256d v) {
@@ -95,19 +100,22 @@ static void prepare_f32(const float *x, int64_t stride, int64_t channels, int sh
         uint8_t *out = m->codes + n * m->width;
         __m256i sum = zero;
         for (int64_t c = 0; c < channels; c += 32) {
+            /* Eight tokens ahead: codes as floats are large, and this is all that is done with them. */
+            __builtin_prefetch(x + 8 * stride + c), __builtin_prefetch(x + 8 * stride + c + 16);
+            __m256 value[4];
             __m256i part[4];
+            const int whole = channels - c >= 32;
+            for (int i = 0; i < 4; i++)
+                value[i] = whole ? _mm256_loadu_ps(x + c + 8 * i) : load_first(x + c + 8 * i, channels - c - 8 * i);
             for (int i = 0; i < 4; i++) {
-                int64_t left = channels - c - 8 * i;
-                __m256i mask = first_lanes(left);
-                __m256 v = left >= 8 ? _mm256_loadu_ps(x + c + 8 * i)
-                           : left > 0 ? _mm256_maskload_ps(x + c + 8 * i, mask)
-                                      : _mm256_setzero_ps();
-                __m256i z = _mm256_cvtps_epi32(v);
-                equal = _mm256_and_ps(equal, _mm256_cmp_ps(_mm256_cvtepi32_ps(z), v, _CMP_EQ_OQ));
-                low = _mm256_min_ps(low, v);
-                high = _mm256_max_ps(high, v);
-                part[i] = _mm256_and_si256(_mm256_add_epi32(z, shifts), mask);
+                __m256i z = _mm256_cvtps_epi32(value[i]);
+                equal = _mm256_and_ps(equal, _mm256_cmp_ps(_mm256_cvtepi32_ps(z), value[i], _CMP_EQ_OQ));
+                low = _mm256_min_ps(low, value[i]);
+                high = _mm256_max_ps(high, value[i]);
+                part[i] = _mm256_add_epi32(z, shifts);
             }
+            if (!whole)
+                for (int i = 0; i < 4; i++) part[i] = _mm256_and_si256(part[i], first_lanes(channels - c - 8 * i));
             __m256i v = _mm256_packus_epi16(_mm256_packs_epi32(part[0], part[1]), _mm256_packs_epi32(part[2], part[3]));
             v = _mm256_permutevar8x32_epi32(v, in_order);
             _mm256_storeu_si256((__m256i *)(out + c), v);

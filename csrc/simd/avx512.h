@@ -67,3 +67,13 @@ enum {
 #define add_floats(a, b) _mm512_add_ps(a, b)
 #define multiply_floats(a, b) _mm512_mul_ps(a, b)
 #define accumulate16(sum, x) ((sum) = add16(sum, x))
+/* VNNI: sum += the four products of each dword; `_all` reads one dword of factors for every lane. Named registers: left
+ * to itself, gcc 12 copies its sums to and fro. */
+#if LAPIS_EMULATE
+#define dot_add(sum, u8, s8) ((sum) = _mm512_dpbusd_epi32(sum, u8, s8))
+#define dot_add_all(sum, u8, p) ((sum) = _mm512_dpbusd_epi32(sum, u8, all32(*(const int32_t *)(p))))
+#else
+#define dot_add(sum, u8, s8) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8))
+#define dot_add_all(sum, u8, p) \
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u8), "m"(*(const int32_t *)(p)))
+#endif
