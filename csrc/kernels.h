@@ -81,7 +81,7 @@ typedef struct {
     lsq_sums (*lsq_codes_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
 } lapis_isa;
 
-extern const lapis_isa lapis_scalar, lapis_avx2, lapis_avx512bw, lapis_avx512vnni;
+extern const lapis_isa lapis_scalar, lapis_avx2, lapis_avx512bw, lapis_avx512vnni, lapis_amx;
 
 /* The smallest double above the real sqrt(1/2); no double lies between the two, so `m >= SQRT_HALF` is exact. */
 #define SQRT_HALF 0x1.6a09e667f3bcdp-1

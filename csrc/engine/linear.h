@@ -94,6 +94,64 @@ INLINE void finish(const int kind, const linear_call *call, int64_t row, int64_t
     }
 }
 
+#if LAPIS_WIDE && !LAPIS_EMULATE
+/* The same for sixteen outputs in one register. */
+INLINE __m512 floored_wide(__m512 pre) {
+    return _mm512_roundscale_ps(pre, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+INLINE __m512i climbed_wide(const ladder *steps, __m512 pre) {
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512i count = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(pre, _mm512_set1_ps(steps->tree[0][0]), _CMP_GE_OQ), one);
+    for (int level = 1; level < steps->depth; level++) {
+        const float *nodes = steps->tree[level];
+        __m512 node = _mm512_permutexvar_ps(count, _mm512_loadu_ps(nodes));
+        if (level > 4) {
+            node = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes), count, _mm512_loadu_ps(nodes + 16));
+            if (level > 5) {
+                __m512 upper = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes + 32), count, _mm512_loadu_ps(nodes + 48));
+                node = _mm512_mask_mov_ps(node, _mm512_test_epi32_mask(count, _mm512_set1_epi32(32)), upper);
+            }
+        }
+        __mmask16 over = _mm512_cmp_ps_mask(pre, node, _CMP_GE_OQ);
+        count = _mm512_add_epi32(count, count);
+        count = _mm512_mask_add_epi32(count, over, count, one);
+    }
+    for (int i = 0; i < steps->falls; i++) {
+        __mmask16 below = _mm512_cmp_ps_mask(pre, _mm512_set1_ps(steps->only_fall[i]), _CMP_LE_OQ);
+        count = _mm512_mask_add_epi32(count, below, count, one);
+    }
+    return count;
+}
+
+INLINE void finish_vector(const int kind, const linear_call *call, int64_t row, int64_t column, __m512i total) {
+    const linear *layer = call->layer;
+    __m512 pre = _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_loadu_ps(layer->scale + column));
+    pre = _mm512_add_ps(pre, _mm512_loadu_ps(layer->shift + column));
+    if (kind == TO_STREAM) {
+        int32_t *stream = call->stream + row * call->stream_stride + column;
+        __m512i sum = _mm512_add_epi32(load_ints(stream), _mm512_cvtps_epi32(floored_wide(pre)));
+        sum = max_s32(min_s32(sum, all32(call->limit - 1)), all32(-call->limit));
+        store_ints(stream, sum);
+        return;
+    }
+    __m128i codes;
+    if (kind == TO_CODES) {
+        __m512i least = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(layer->least + column)));
+        __m512i code = _mm512_cvtps_epi32(floored_wide(_mm512_min_ps(pre, _mm512_set1_ps(0x1p30F))));
+        codes = _mm512_cvtusepi32_epi8(max_s32(sub32(code, least), zero_ints()));
+        codes = _mm_min_epu8(codes, _mm_loadu_si128((const __m128i *)(layer->span + column)));
+    } else {
+        codes = _mm512_cvtepi32_epi8(climbed_wide(layer->steps, pre));
+    }
+    _mm_storeu_si128((__m128i *)(call->out + row * call->out_stride + column), codes);
+}
+
+INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
+    finish_vector(kind, call, row, column, a);
+    finish_vector(kind, call, row, column + 16, b);
+}
+#else
 INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
 #if LAPIS_WIDE
     finish(kind, call, row, column, _mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
@@ -102,6 +160,7 @@ INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int
     finish(kind, call, row, column, a, b);
 #endif
 }
+#endif
 
 /* `whole`: one period covers the layer, so 16-bit sums are widened once, on the way out. */
 INLINE void linear_tile(const int rows, const int kind, const int whole, const linear_call *call, int64_t row,
@@ -196,7 +255,7 @@ INLINE void fetch_ahead(const int8_t *next, int64_t bytes, int64_t from, int64_t
         _mm_prefetch((const char *)next + at, _MM_HINT_T1);
 }
 
-static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
+static void linear_vectors(const linear_call *call, int64_t from, int64_t to) {
     const linear *layer = call->layer;
     const int64_t bytes = layer->groups * PANEL * 4;
     int64_t block = CACHED_CODES / (layer->groups * 4) / TILE_ROWS * TILE_ROWS;
@@ -222,3 +281,9 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
         }
     }
 }
+
+#if LAPIS_AMX
+#include "matrix.h"
+#else
+static void linear_rows(const linear_call *call, int64_t from, int64_t to) { linear_vectors(call, from, to); }
+#endif

@@ -97,7 +97,7 @@ typedef struct {
     double (*peak)(int64_t rounds, int64_t (*clock)(void));
 } engine_isa;
 
-extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni;
+extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni, engine_amx;
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
 static inline int64_t norm_mean(int64_t sum, int64_t width) {

@@ -2,7 +2,11 @@
 const engine_isa ENGINE_TABLE = {
     .kernels = &LAPIS_KERNELS_TABLE,
     .panel = PANEL,
+#if LAPIS_AMX
+    .tile = TILE_HEIGHT,
+#else
     .tile = TILE_ROWS,
+#endif
     .narrow_sums = !LAPIS_VNNI,
     .linear = linear_rows,
 #if !LAPIS_VNNI

@@ -24,7 +24,7 @@ from lapis.errors import LapisError
 # Must equal LAPIS_ABI of csrc/lapis.h.
 ABI = 2
 # Every instruction set that the library knows, best first; those this machine runs are `isas()`.
-ISAS = ("avx512vnni", "avx512bw", "avx2", "scalar")
+ISAS = ("amx", "avx512vnni", "avx512bw", "avx2", "scalar")
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
