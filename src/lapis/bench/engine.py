@@ -6,14 +6,16 @@ import csv
 import io
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +36,8 @@ GROWTH = (128, 160, 192, 224, 288, 320, 384, 448, 512)
 SOAK_WARM_UP = 20
 # What the interpreter itself may take in the meantime; a leak of one image in each of 1,000 predictions is 27 MB.
 SOAK_ALLOWED_KB = 1024
+# Under some hypervisors oneDNN finds AMX but not the shape of its tiles, and crashes; this keeps it from trying.
+NO_MATRIX_UNIT = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 AIMS = {"torch": 4.0, "openvino_int8": 1.3}
 
 
@@ -130,17 +134,26 @@ def _compare(
 ) -> Iterator[Row]:
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
+        labels = {name: CONTENDERS[name].label for name in names}
         for name in names:
+            start = partial(_start, CONTENDERS[name], config, folder, threads, batch)
             try:
-                workers[name] = stack.enter_context(_start(CONTENDERS[name], config, folder, threads, batch))
+                try:
+                    workers[name] = stack.enter_context(start())
+                except IllegalInstructionError:
+                    workers[name] = stack.enter_context(start(NO_MATRIX_UNIT))
+                    labels[name] += ", no AMX"
+                    print(
+                        f"{CONTENDERS[name].label} crashes on this processor's matrix unit; it runs without", file=log
+                    )
             except LapisError as error:
-                print(f"skipped {CONTENDERS[name].label}: {error}", file=log)
+                print(f"skipped {labels[name]}: {error}", file=log)
         for _ in range(rounds):
             for name in list(workers):
                 try:
                     workers[name].time()
                 except (LapisError, OSError) as error:
-                    print(f"dropped {CONTENDERS[name].label}: {error}", file=log)
+                    print(f"dropped {labels[name]}: {error}", file=log)
                     del workers[name]
         peaks = {name: worker.finish() for name, worker in workers.items()}
     ours = workers["lapis"].walls if "lapis" in workers else None
@@ -149,14 +162,20 @@ def _compare(
         low, middle, high = _quartiles(worker.walls)
         ratio = statistics.median(t / o for t, o in zip(worker.walls, ours, strict=True)) if ours else float("nan")
         yield Row(
-            shape, CONTENDERS[name].label, threads, batch, round(middle * 1e3, 3), round(low * 1e3, 3),
+            shape, labels[name], threads, batch, round(middle * 1e3, 3), round(low * 1e3, 3),
             round(high * 1e3, 3), round(statistics.median(worker.cpus) * 1e3, 3), round(1 / middle, 2), round(ratio, 3),
             round(peaks[name], 1), round(worker.load_s, 3), AIMS.get(name),
         )  # fmt: skip
 
 
+class IllegalInstructionError(LapisError):
+    """An engine used an instruction that the processor, or what it runs under, does not have."""
+
+
 @contextmanager
-def _start(contender: Contender, config: LapisConfig, folder: Path, threads: int, batch: int) -> Iterator[Worker]:
+def _start(
+    contender: Contender, config: LapisConfig, folder: Path, threads: int, batch: int, limits: Mapping[str, str] = {}
+) -> Iterator[Worker]:
     command = [*_command("serve", contender, config, folder), str(threads), str(batch)]
     budget = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     with (
@@ -167,7 +186,7 @@ def _start(contender: Contender, config: LapisConfig, folder: Path, threads: int
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **budget},
+            env={**os.environ, **budget, **limits},
         ) as process,
     ):
         worker = Worker(process, batch, 0.0, [], [])
@@ -175,7 +194,8 @@ def _start(contender: Contender, config: LapisConfig, folder: Path, threads: int
             worker.load_s = float(worker.listen()["load_s"])
         except LapisError:
             errors.seek(0)
-            raise LapisError(_last_line(errors.read())) from None
+            kind = IllegalInstructionError if process.wait() == -signal.SIGILL else LapisError
+            raise kind(_last_line(errors.read())) from None
         try:
             yield worker
         finally:
