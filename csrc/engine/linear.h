@@ -174,13 +174,17 @@ INLINE void linear_tile(const int rows, const int kind, const int whole, const l
     (void)whole;
     ints sum[TILE_ROWS][2];
     UNROLL for (int r = 0; r < rows; r++) sum[r][0] = start_a, sum[r][1] = start_b;
-    for (int64_t g = 0; g < groups; g++, codes += 4, weight += PANEL * 4) {
+    /* Three rows to a pointer, whose stride addresses take for nothing; one each would not fit the registers. */
+    const uint8_t *at[(TILE_ROWS + 2) / 3];
+    UNROLL for (int r = 0; r < rows; r += 3) at[r / 3] = codes + r * stride;
+    for (int64_t g = 0; g < groups; g++, weight += PANEL * 4) {
         ints a = load_ints(weight), b = load_ints(weight + LANES * 4);
         UNROLL for (int r = 0; r < rows; r++) {
-            ints x = four_codes(codes + r * stride);
-            sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], x, a);
-            sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], x, b);
-            SETTLE(sum[r][0], sum[r][1]);
+            if (r % 3 == 0) KEEP(at[r / 3]);
+            ints x = four_codes(at[r / 3] + r % 3 * stride);
+            dot_add(sum[r][0], x, a);
+            dot_add(sum[r][1], x, b);
+            if (r % 3 == 2 || r == rows - 1) at[r / 3] += 4;
         }
     }
     UNROLL for (int r = 0; r < rows; r++) finish_row(kind, call, row + r, column, sum[r][0], sum[r][1]);

@@ -7,3 +7,5 @@
 #else
 #define SETTLE(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
 #endif
+/* KEEP(p) keeps a pointer in its register: gcc would follow every address that is derived from it by a pointer more. */
+#define KEEP(p) __asm__("" : "+r"(p))
