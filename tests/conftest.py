@@ -14,6 +14,10 @@ import pytest
 from hypothesis import settings
 
 from lapis.config import LapisConfig
+from lapis.train.processor import spare_matrix_unit
+
+# Before any test lets torch compute.
+spare_matrix_unit()
 
 SmallModel = Callable[..., tuple[Any, npt.NDArray[np.uint8]]]
 

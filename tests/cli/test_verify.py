@@ -52,10 +52,12 @@ def test_every_executor_is_compared_at_every_point(checkpoint: Path, capsys: pyt
     code, record = _run(["verify", str(checkpoint), "-n", "4", "--json", "--quiet"], capsys)
     assert code == EXIT_OK
     assert record["promises_hold"] is True
-    assert set(record["executors"]) - {"native"} == {"integers", "spikes", "stages", "trained"}
+    assert set(record["executors"]) - {"native"} == {"integers", "spikes", "stages", "trained", "float"}
     assert ("native" in record["executors"]) == native.available()
     spikes = record["executors"]["spikes"]
     assert (spikes["promise"], spikes["codes_differing"], spikes["images_with_other_logits"]) == ("equal", 0, 0)
+    trained = record["executors"]["trained"]
+    assert (trained["promise"], trained["codes_differing"], trained["images_with_other_logits"]) == ("equal", 0, 0)
     assert len(spikes["points"]) == 2 * 7
     assert set(record["top1"]) == set(record["executors"])
 

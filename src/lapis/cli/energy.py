@@ -163,6 +163,7 @@ def measured(model: str, data: str) -> tuple[LapisConfig, Tally]:
 
 
 def _measured_in_torch(model: str, images: Images) -> tuple[LapisConfig, Tally]:
+    from lapis.convert.deployed import as_deployed
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
     from lapis.train.start import open_model
@@ -170,7 +171,8 @@ def _measured_in_torch(model: str, images: Images) -> tuple[LapisConfig, Tally]:
     opened = open_model(model)
     if not opened.model.config.quantize:
         raise LapisError(f"{model} is a dense network: nothing in it spikes, so there is no activity to measure")
-    return opened.model.config, evaluate(opened.model, TestBatches(images, opened.preprocess, BATCH)).tally
+    runner = as_deployed(opened.model, opened.preprocess)
+    return opened.model.config, evaluate(runner, TestBatches(images, opened.preprocess, BATCH)).tally
 
 
 def _rates(given: Mapping[str, str]) -> dict[Point, float]:

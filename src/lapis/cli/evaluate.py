@@ -160,6 +160,7 @@ def _torch(
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     torch = needed_torch()
 
+    from lapis.convert.deployed import as_deployed
     from lapis.data.loader import TestBatches
     from lapis.data.transforms import normalise_by_name
     from lapis.nn.calibrate import calibrate as calibrate_model
@@ -191,7 +192,8 @@ def _torch(
         calibrate_model(network, [one.images for one in few])
     batches = TestBatches(images, preprocess, batch, network.config.classes, workers=workers)
     with Display("evaluate", len(images), quiet=quiet) as display:
-        scores = evaluate(network, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
+        runner = as_deployed(network, preprocess)
+        scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.say(line)
     scores.energy = energy_of(network.config, scores.tally)

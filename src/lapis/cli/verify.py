@@ -15,7 +15,8 @@ EXECUTORS = {
     "spikes": "the spiking network, step by step",
     "native": "the native engine",
     "stages": "each stage of the trained network on the integer model's codes",
-    "trained": "the trained network on its own",
+    "trained": "the trained network as it is evaluated",
+    "float": "the trained network as it was trained, in FP32",
 }
 PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
 BATCH = 8
@@ -41,10 +42,10 @@ BATCH = 8
 def command(model: str, data: Path | None, count: int, only: tuple[str, ...], quiet: bool, as_json: bool) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
-    Compared are the spiking network, the native engine, each stage of the trained network, and the trained network.
-    MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A packed file has no trained
-    network to compare with. Equality is asked bit for bit where weights are integers; the first code that differs is
-    named. Exit 0 only if every promise holds.
+    Compared are the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
+    and in FP32 as it was trained. MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A
+    packed file has no trained network to compare with. Equality is asked bit for bit where weights are integers; the
+    first code that differs is named. Exit 0 only if every promise holds.
 
     \b
     Example:
@@ -103,15 +104,17 @@ def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]
                 "the native engine runs integer weights where its library was built; `lapis info` says more"
             )
         table["native"] = _native_executor(network)
-    if {"stages", "trained"} & set(chosen):
+    if {"stages", "trained", "float"} & set(chosen):
         if opened.trained is None:
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
-        from lapis.convert.trained import stagewise_executor, trained_executor
+        from lapis.convert.trained import float_executor, stagewise_executor, trained_executor
 
         if "stages" in chosen:
             table["stages"] = stagewise_executor(opened.trained, network)
         if "trained" in chosen:
             table["trained"] = trained_executor(opened.trained, network.preprocess)
+        if "float" in chosen:
+            table["float"] = float_executor(opened.trained, network.preprocess)
     return table, events
 
 

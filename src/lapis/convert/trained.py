@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lapis.convert.deployed import Deployed, as_deployed
 from lapis.convert.from_model import from_model
 from lapis.convert.network import DEFAULT_FRACTION_BITS, Network
 from lapis.convert.verify import Executor
@@ -36,13 +38,22 @@ def preprocess_of(about: dict[str, Any], size: int) -> Preprocess:
 
 
 def trained_executor(model: LapisViT, preprocess: Preprocess) -> Executor:
-    """The trained network on its own. One code on the other side of a tie changes all that follows: no promise."""
+    """The trained network as evaluation runs it: in torch, in the deployed arithmetic where it has one."""
+    evaluated = as_deployed(model, preprocess)
+    return Executor(_watcher(evaluated, preprocess), "none" if evaluated is model else "equal")
 
+
+def float_executor(model: LapisViT, preprocess: Preprocess) -> Executor:
+    """As training runs it, in FP32. One code on the other side of a tie changes all that follows: no promise."""
+    return Executor(_watcher(model, preprocess), "none")
+
+
+def _watcher(model: LapisViT | Deployed, preprocess: Preprocess) -> Callable[[Pixels], tuple[Any, Trace]]:
     def run(images: Pixels) -> tuple[Any, Trace]:
         logits, trace = model.watch(to_tensor(images, preprocess))
         return logits.numpy(), trace
 
-    return Executor(run, "none")
+    return run
 
 
 def stagewise_executor(model: LapisViT, network: Network) -> Executor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 import torch
 
+from lapis.convert.deployed import Deployed
 from lapis.data.loader import Batch
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT
@@ -14,7 +16,7 @@ from lapis.train.scores import WATCHED_IMAGES, Scores
 
 @torch.no_grad()
 def evaluate(
-    model: LapisViT,
+    model: LapisViT | Deployed,
     batches: Iterable[Batch],
     watched: int = WATCHED_IMAGES,
     on_batch: Callable[[Scores], None] = lambda scores: None,
@@ -23,7 +25,7 @@ def evaluate(
     scores = Scores()
     training = model.training
     model.eval()
-    device = next(model.parameters()).device
+    device = next(chain(model.parameters(), model.buffers())).device
     try:
         with torch.autocast(device.type, enabled=False):
             for batch in batches:
@@ -38,7 +40,7 @@ def evaluate(
     return scores
 
 
-def _score_batch(model: LapisViT, batch: Batch, device: torch.device, watched: int, scores: Scores) -> None:
+def _score_batch(model: LapisViT | Deployed, batch: Batch, device: torch.device, watched: int, scores: Scores) -> None:
     images = batch.images.to(device)
     if model.config.quantize and scores.tally.images < watched:
         logits, trace = model.watch(images)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lapis.convert.deployed import as_deployed
 from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
 from lapis.data.transforms import rule_of
@@ -32,6 +33,7 @@ from lapis.train.evaluate import evaluate
 from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
+from lapis.train.processor import spare_matrix_unit
 from lapis.train.recipe import Recipe, differences
 from lapis.train.scores import Scores, energy_of
 from lapis.train.sets import open_sets
@@ -64,6 +66,7 @@ def train(
     recipe: Recipe, data: Path | None, out: Path, processes: Processes, resume: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
     """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary."""
+    spare_matrix_unit()
     if not resume and (out / STATE_FILE).exists():
         raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
     state = load_state(out) if resume else None
@@ -263,8 +266,9 @@ class Run:
             display.update(progress.step, f"testing {seen} %  top-1 {scores.top1:.2f} %")
 
         batches = self._test_batches(self.test_images, self.processes.rank, self.processes.world)
+        model = as_deployed(self.evaluated, self.recipe.preprocess)
         try:
-            own = evaluate(self.evaluated, batches, self.recipe.keep.watched // self.processes.world, look)
+            own = evaluate(model, batches, self.recipe.keep.watched // self.processes.world, look)
         except _StoppedError:
             return False
         scores = Scores.merged(self.processes.gather(own))

@@ -24,7 +24,7 @@ RECIPE = Recipe(
     ),
     start="runs/cifar10_tiny_teacher",
     data=Data(dataset="cifar10"),
-    optim=Optim(lr=5e-4, batch=64, epochs=3, warmup_epochs=0.1, precision="fp32"),
+    optim=Optim(lr=2e-4, batch=64, epochs=2, warmup_epochs=0.1, precision="fp32"),
     distill=Distill(teacher="runs/cifar10_tiny_teacher", student_blocks=SAME_BLOCKS, teacher_blocks=SAME_BLOCKS),
     keep=Keep(evaluate_epochs=1.0, log_steps=20),
 )

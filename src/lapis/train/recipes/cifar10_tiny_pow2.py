@@ -16,6 +16,6 @@ RECIPE = replace(
     name="cifar10_tiny_pow2",
     model=EXACT.model.replace(row_scale="pow2", readout="spikes"),
     start="runs/cifar10_tiny",
-    optim=replace(EXACT.optim, lr=1e-4, epochs=1, warmup_epochs=0),
+    optim=replace(EXACT.optim, lr=1e-4, epochs=0.5, warmup_epochs=0),
     keep=replace(EXACT.keep, evaluate_epochs=0.5),
 )
