@@ -1,5 +1,20 @@
 /* How many multiplications and additions a second this core can do at best in the kernels' own instruction, from
  * registers: the limit that `lapis bench engine` holds the layers against. */
+#if LAPIS_AMX
+static double peak_rate(int64_t rounds, int64_t (*clock)(void)) {
+    shape_tiles(2 * TILE_HEIGHT);
+    int64_t start = clock();
+    for (int64_t n = 0; n < rounds; n += 16) {
+        tile_dot(0, 4, 6);
+        tile_dot(1, 4, 7);
+        tile_dot(2, 5, 6);
+        tile_dot(3, 5, 7);
+    }
+    int64_t took = clock() - start;
+    tile_done();
+    return 4.0 * TILE_HEIGHT * LANES * TILE_BYTES * (double)(rounds / 16) / (double)(took > 0 ? took : 1);
+}
+#else
 static double peak_rate(int64_t rounds, int64_t (*clock)(void)) {
     ints sum[12], x = all8(1);
     UNROLL for (int i = 0; i < 12; i++) sum[i] = all8((char)i);
@@ -18,3 +33,4 @@ static double peak_rate(int64_t rounds, int64_t (*clock)(void)) {
     int64_t took = clock() - start;
     return 12.0 * LANES * 4 * (double)rounds / (double)(took > 0 ? took : 1);
 }
+#endif

@@ -436,13 +436,33 @@ def _soak(predictions: int, as_json: bool) -> None:
         raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)
 
 
+# What a person compares; the CSV and --json hold every field.
+SHOWN = {
+    "engine": "engine", "median_ms": "ms an image", "cpu_ms": "CPU ms", "times_ours": "times ours", "aim": "aim",
+    "peak_mb": "peak MB", "load_s": "load s",
+}  # fmt: skip
+WIDE_ENOUGH = 110
+
+
 def _show(rows: list[dict[str, Any]], facts: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{facts['machine']}, {facts['isa']}", title_justify="left")
-    for name in rows[0] if rows else ():
-        table.add_column(name.replace("_", " "), justify="left" if name in ("shape", "engine", "stage") else "right")
-    for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, WIDE_ENOUGH)
+    # One table for each setting that was compared, or one in all where there is no engine to compare.
+    settings = dict.fromkeys((row.get("shape"), row.get("threads"), row.get("batch")) for row in rows)
+    for shape, threads, batch in settings if rows and "engine" in rows[0] else [(None, None, None)]:
+        mine = [
+            row
+            for row in rows
+            if shape is None or (row["shape"], row["threads"], row["batch"]) == (shape, threads, batch)
+        ]
+        what = "" if shape is None else f"{shape}, {threads} thread(s), batch {batch}; "
+        fields = {name: name.replace("_", " ") for name in mine[0]} if shape is None else SHOWN
+        table = Table(title=f"{what}{facts['machine']}, {facts['isa']}", title_justify="left")
+        for name, title in fields.items():
+            table.add_column(title, justify="left" if name in ("shape", "engine", "stage", "network") else "right")
+        for row in mine:
+            table.add_row(*("" if row[name] is None else str(row[name]) for name in fields))
+        console.print(table)

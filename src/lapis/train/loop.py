@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import time
@@ -62,6 +63,14 @@ class Progress:
     last: dict[str, Any] = field(default_factory=dict)
 
 
+# torch 2.13 renamed the argument and warns of the old name.
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+
+
 def train(
     recipe: Recipe, data: Path | None, out: Path, processes: Processes, resume: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
@@ -120,7 +129,7 @@ class Run:
         self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()
         self.module: nn.Module = self.objective
         if processes.world > 1:
-            self.module = DistributedDataParallel(self.objective, broadcast_buffers=False)
+            self.module = DistributedDataParallel(self.objective, **{_SYNC_BUFFERS: False})  # type: ignore[arg-type]
         self.optimizer = make_optimizer(self.objective, optim)
         self.average = Average(student, optim.ema) if optim.ema else None
         self.progress = Progress()
