@@ -9,7 +9,10 @@
 /* The one table that drives dispatch, tests and benchmarks; best first. */
 static const lapis_isa *const ISAS[] = {
 #if LAPIS_X86
-    &lapis_amx, &lapis_avx512vnni, &lapis_avx512bw, &lapis_avx2,
+#if LAPIS_WITH_AMX
+    &lapis_amx,
+#endif
+    &lapis_avx512vnni, &lapis_avx512bw, &lapis_avx2,
 #endif
     &lapis_scalar,
 };

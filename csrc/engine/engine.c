@@ -13,8 +13,11 @@
 enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
 
 #if LAPIS_X86
-static const engine_isa *const ENGINES[] = {&engine_amx, &engine_avx512vnni, &engine_avx512bw, &engine_avx2,
-                                            &engine_scalar};
+static const engine_isa *const ENGINES[] = {
+#if LAPIS_WITH_AMX
+    &engine_amx,
+#endif
+    &engine_avx512vnni, &engine_avx512bw, &engine_avx2, &engine_scalar};
 #else
 static const engine_isa *const ENGINES[] = {&engine_scalar};
 #endif
