@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from lapis import native
 from lapis.ops.hamming_distance import eager
-from lapis.ops.l1_distance.custom import distance, distance_backward
+from lapis.ops.pairwise import define_distance
 from lapis.ops.shapes import check_pair
 from lapis.ops.tensors import served_natively
 
@@ -23,37 +21,4 @@ def hamming_distance(q: Tensor, k: Tensor, levels: int) -> Tensor:
     return result
 
 
-torch.library.define("lapis::hamming_distance", "(Tensor q, Tensor k) -> Tensor")
-torch.library.define("lapis::hamming_distance_backward", "(Tensor grad, Tensor q, Tensor k) -> (Tensor, Tensor)")
-
-
-@torch.library.impl("lapis::hamming_distance", "CPU")
-def _forward(q: Tensor, k: Tensor) -> Tensor:
-    return distance(native.HAMMING, q, k)
-
-
-@torch.library.impl("lapis::hamming_distance_backward", "CPU")
-def _backward(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    return distance_backward(native.HAMMING, grad, q, k)
-
-
-def _forward_shape(q: Tensor, k: Tensor) -> Tensor:
-    return q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=torch.float32)
-
-
-def _backward_shape(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape)
-
-
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-    grads: tuple[Tensor, Tensor] = torch.ops.lapis.hamming_distance_backward(grad, *ctx.saved_tensors)
-    return grads
-
-
-torch.library.register_fake("lapis::hamming_distance", _forward_shape)
-torch.library.register_fake("lapis::hamming_distance_backward", _backward_shape)
-torch.library.register_autograd("lapis::hamming_distance", _differentiate, setup_context=_save)
+define_distance("hamming_distance", native.HAMMING)
