@@ -17,6 +17,4 @@ RECIPE = replace(
     name="cifar10_tiny_w6",
     model=POW2.model.replace(weight_bits=6),
     start="runs/cifar10_tiny_pow2",
-    optim=replace(POW2.optim, epochs=1),
-    keep=replace(POW2.keep, evaluate_epochs=1.0),
 )
