@@ -61,7 +61,10 @@ def test_without_kernels_there_is_nothing_to_time(capsys: pytest.CaptureFixture[
 def test_energy_gives_joules_or_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = tmp_path / "net.safetensors"
     save(packed, network_of(depth=1))
-    assert main(["bench", "energy", str(packed), "--rounds", "3", "--batch", "2", "--json"]) == EXIT_OK
+    assert (
+        main(["bench", "energy", str(packed), "--rounds", "3", "--batch", "2", "--engine", "torch", "--json"])
+        == EXIT_OK
+    )
     record = json.loads(capsys.readouterr().out)
     counted = packages()[1] == ""
     rows = {name: row for name, row in record.items() if isinstance(row, dict)}

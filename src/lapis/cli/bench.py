@@ -23,6 +23,7 @@ from rich.table import Table
 from lapis import native
 from lapis.bench.engine import command as engine
 from lapis.cli.info import processor
+from lapis.config import nearest
 from lapis.errors import LapisError
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def memory(as_json: bool) -> None:
 @click.argument("model", default="lapis_tiny_cifar10")
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of every contender.")
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images in one call.")
+@click.option("--engine", "names", multiple=True, help="As of `lapis bench engine`; repeat it. Default: all installed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
+def energy(model: str, rounds: int, batch: int, names: tuple[str, ...], as_json: bool) -> None:
     """Joules an image that the processor counted (RAPL), of a packed network and of the dense one elsewhere.
 
     Where the machine shows no counters it says so, and gives CPU time instead. One thread; contenders take turns: every
@@ -143,7 +145,14 @@ def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
     from lapis.bench.contenders import CONTENDERS
     from lapis.bench.joules import compare, packages
     from lapis.runtime import Session
+    from lapis.train.processor import spare_matrix_unit
 
+    unknown = [name for name in names if name not in CONTENDERS]
+    if unknown:
+        raise LapisError(
+            f"there is no engine {unknown[0]!r}; {nearest(unknown[0], CONTENDERS)}use {', '.join(CONTENDERS)}"
+        )
+    spare_matrix_unit()
     session = Session(model)
     size = session.config.image_size
     pixels = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
@@ -151,7 +160,7 @@ def energy(model: str, rounds: int, batch: int, as_json: bool) -> None:
     calls: dict[str, Callable[[], object]] = {"lapis": lambda: session.run(pixels)}
     with TemporaryDirectory() as folder:
         for contender in CONTENDERS.values():
-            if contender.name.startswith("lapis") or contender.missing():
+            if contender.name.startswith("lapis") or contender.missing() or (names and contender.name not in names):
                 continue
             # Some of them print their progress; standard output is for the answer.
             with redirect_stdout(sys.stderr):
