@@ -1,5 +1,5 @@
-/* Linear layers by the matrix unit: 32 tokens by 32 outputs at a time, in four tiles of sums. The weights lie as the vector
- * kernels want them: of a panel's rows, each tile reads one half. */
+/* Linear layers by the matrix unit: 32 tokens by 32 outputs at a time, in four tiles of sums. The weights lie as the
+ * vector kernels want them: of a panel's rows, each tile reads one half. */
 
 #include "../simd/amx.h"
 
@@ -70,8 +70,8 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
         return;
     }
     enum { HEIGHT = 2 * TILE_HEIGHT };
-    static void (*const MATRICES[3])(const linear_call *, int64_t, int64_t, int64_t) = {matrix_TO_CODES,
-                                                                                       matrix_TO_LADDER, matrix_TO_STREAM};
+    static void (*const MATRICES[3])(const linear_call *, int64_t, int64_t, int64_t) = {
+        matrix_TO_CODES, matrix_TO_LADDER, matrix_TO_STREAM};
     const int64_t bytes = layer->groups * PANEL * 4;
     int64_t block = CACHED_CODES / (layer->groups * 4) / HEIGHT * HEIGHT, shaped = 0;
     if (block < HEIGHT) block = HEIGHT;

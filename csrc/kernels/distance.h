@@ -115,7 +115,7 @@ INLINE void distance_tile(const int rows, const int vecs, const int relation, co
 #endif
 }
 
-/* One tile to `out` [rows, stride]. As much memory from `soon` on, where the sums go afterwards, is fetched meanwhile. */
+/* One tile to `out` [rows, stride]. As much memory from `soon` on, where sums go afterwards, is fetched meanwhile. */
 INLINE void distance_store(const int rows, const int vecs, const int relation, const distance_plan *plan, int64_t row,
                            int64_t block, int32_t *out, int64_t stride, const char *soon) {
     ints d[TILE_ROWS][2];
@@ -123,7 +123,8 @@ INLINE void distance_store(const int rows, const int vecs, const int relation, c
         UNROLL for (int i = 0; i < rows * vecs * LANES * 4; i += 64)
             __builtin_prefetch(soon + block * LANES * 4 * rows + i, 1);
     const uint8_t *q = plan->tiles + (row / STRIP_ROWS * plan->groups * STRIP_ROWS + row % STRIP_ROWS) * 4;
-    distance_tile(rows, vecs, relation, q, plan->q.sums + row, plan->packed + block * plan->groups * LANES * 4, plan->k.sums + block * LANES, plan->groups,
+    const uint8_t *k = plan->packed + block * plan->groups * LANES * 4;
+    distance_tile(rows, vecs, relation, q, plan->q.sums + row, k, plan->k.sums + block * LANES, plan->groups,
                   plan->period, d);
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int v = 0; v < vecs; v++) store_ints(out + r * stride + v * LANES, d[r][v]);
@@ -135,11 +136,12 @@ INLINE void distance_store(const int rows, const int vecs, const int relation, c
         int64_t block = 0, blocks = (plan->k.tokens + LANES - 1) / LANES;                                              \
         if (plan->relation == LAPIS_L1) {                                                                              \
             for (; block + 2 <= blocks; block += 2)                                                                    \
-                distance_store(rows_, 2, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);                     \
-            if (block < blocks) distance_store(rows_, 1, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);     \
+                distance_store(rows_, 2, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);               \
+            if (block < blocks)                                                                                        \
+                distance_store(rows_, 1, LAPIS_L1, plan, row, block, out + block * LANES, stride, soon);               \
         } else {                                                                                                       \
             for (; block < blocks; block++)                                                                            \
-                distance_store(rows_, 1, LAPIS_HAMMING, plan, row, block, out + block * LANES, stride, soon);                \
+                distance_store(rows_, 1, LAPIS_HAMMING, plan, row, block, out + block * LANES, stride, soon);          \
         }                                                                                                              \
     }
 

@@ -99,7 +99,8 @@ static void split_columns(const float *g, int64_t stride, int64_t count, int64_t
             if (i < many) f[j + i] = column;
         }
         __m256 scale = _mm256_loadu_ps(scales), lift = _mm256_loadu_ps(lifts);
-        __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+        const __m256i none = _mm256_setzero_si256();
+        __m256i sums[4] = {none, none, none, none};
         for (int64_t i = 0; i < count; i += 4) {
             __m256i x[4];
             for (int r = 0; r < 4; r++) {
@@ -120,7 +121,8 @@ static void split_columns(const float *g, int64_t stride, int64_t count, int64_t
             }
         }
         for (int64_t i = 0; i < many; i++)
-            total[j + i] = sum_of_digits(i < 4 ? _mm256_castsi256_si128(sums[i]) : _mm256_extracti128_si256(sums[i - 4], 1));
+            total[j + i] =
+                sum_of_digits(i < 4 ? _mm256_castsi256_si128(sums[i]) : _mm256_extracti128_si256(sums[i - 4], 1));
     }
 }
 
@@ -264,8 +266,8 @@ static size_t gradient_scratch(const lapis_pairs *p) {
 }
 
 /* Rows of one side. `packed` and `digits` are scratch. */
-static void gradient_side(const gradient_call *call, int side, int64_t bh, const prepared *x, const prepared *y, span own,
-                          uint8_t *packed, uint8_t *digits, int64_t digit_stride) {
+static void gradient_side(const gradient_call *call, int side, int64_t bh, const prepared *x, const prepared *y,
+                          span own, uint8_t *packed, uint8_t *digits, int64_t digit_stride) {
     const lapis_pairs *p = &call->p;
     int64_t quads = (y->tokens + 3) / 4, step = side == SIDE_K ? COLUMN_BLOCK : GRADIENT_ROWS;
     const float *g = call->grad + bh * p->rows * p->keys;

@@ -1,5 +1,5 @@
-/* Tiles: eight registers of 16 rows by 64 bytes. `tile_dot` adds u8 [16, 64] times s8 [16, 16, 4], packed as the kernels
- * pack weights, to int32 [16, 16]. LAPIS_EMULATE does the same in plain C, to prove the code around it anywhere. */
+/* Tiles: eight registers of 16 rows by 64 bytes. `tile_dot` adds u8 [16, 64] times s8 [16, 16, 4], packed as the
+ * kernels pack weights, to int32 [16, 16]. LAPIS_EMULATE does it in plain C, to prove the code around it anywhere. */
 enum { TILE_HEIGHT = 16, TILE_BYTES = 64 };
 
 typedef struct {
