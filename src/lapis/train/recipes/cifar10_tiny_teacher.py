@@ -2,7 +2,7 @@
 
 Command:   lapis train cifar10_tiny_teacher --data DIR --start deit_tiny_patch16_224/model.safetensors
 Expected:  about 95 %; this stage is ours, the paper's teacher is BEiTv2-L.
-Ours:      92.41 % of 10,000 after one epoch (--set optim.epochs=1; docs/records/cifar10_tiny_teacher).
+Ours:      93.70 % of 10,000 (docs/records/cifar10_tiny_teacher), 2,863 s on one core.
 """
 
 from __future__ import annotations
