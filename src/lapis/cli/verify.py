@@ -18,6 +18,7 @@ EXECUTORS = {
     "trained": "the trained network as it is evaluated",
     "float": "the trained network as it was trained, in FP32",
 }
+REFERENCES = {"integers": "the integer model", "native": "the native engine"}
 PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
 BATCH = 8
 
@@ -37,9 +38,18 @@ BATCH = 8
     type=click.Choice(list(EXECUTORS)),
     help="Compare only this executor (may be repeated); all that the file allows by default.",
 )
+@click.option(
+    "--reference",
+    type=click.Choice(["integers", "native"]),
+    default="integers",
+    show_default=True,
+    help="What all are compared with: the numpy integer model, or the engine, fast enough for whole test sets.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model: str, data: Path | None, count: int, only: tuple[str, ...], quiet: bool, as_json: bool) -> int:
+def command(
+    model: str, data: Path | None, count: int, only: tuple[str, ...], reference: str, quiet: bool, as_json: bool
+) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
     Compared are the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
@@ -50,6 +60,7 @@ def command(model: str, data: Path | None, count: int, only: tuple[str, ...], qu
     \b
     Example:
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 256
+      lapis verify runs/cifar10_tiny_w6 --data ~/data -n 10000 --reference native --only trained --only float
     """
     from lapis.cli.model import open_deployed
     from lapis.convert.images import find_images, prepared
@@ -62,14 +73,17 @@ def command(model: str, data: Path | None, count: int, only: tuple[str, ...], qu
     network = opened.network
     with Display("verify", len(images), quiet=quiet) as display:
         batches = prepared(images, network.preprocess, network.config.classes, BATCH)
-        report = verify(network, executors, batches, display.update)
+        stand_in = None if reference == "integers" else (reference, _checked_native(network))
+        report = verify(network, executors, batches, display.update, stand_in)
     record = {
         "model": model,
         "images": report.reference.images,
         "exact": network.exact,
         "window": network.config.window,
         "promises_hold": report.holds,
-        "executors": {"integers": report.reference.to_dict()} | {a.name: a.to_dict() for a in report.agreements},
+        "reference": report.reference.name,
+        "executors": {report.reference.name: report.reference.to_dict()}
+        | {a.name: a.to_dict() for a in report.agreements},
     }
     if report.labelled:
         record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
@@ -99,11 +113,7 @@ def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]
     if "spikes" in chosen:
         table["spikes"] = spiking_executor(network, events)
     if "native" in chosen:
-        if not _runs_native(network):
-            raise LapisError(
-                "the native engine runs integer weights where its library was built; `lapis info` says more"
-            )
-        table["native"] = _native_executor(network)
+        table["native"] = _checked_native(network)
     if {"stages", "trained", "float"} & set(chosen):
         if opened.trained is None:
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
@@ -124,6 +134,12 @@ def _runs_native(network: Any) -> bool:
     return bool(network.exact and native.available())
 
 
+def _checked_native(network: Any) -> Any:
+    if not _runs_native(network):
+        raise LapisError("the native engine runs integer weights where its library was built; `lapis info` says more")
+    return _native_executor(network)
+
+
 def _native_executor(network: Any) -> Any:
     from lapis.convert.verify import Executor
     from lapis.runtime.engine import Engine
@@ -138,12 +154,12 @@ def _native_executor(network: Any) -> Any:
 
 
 def _table(record: dict[str, Any]) -> str:
-    lines = [f"{record['model']}: {record['images']} images against the integer model"]
+    lines = [f"{record['model']}: {record['images']} images against {REFERENCES[record['reference']]}"]
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
     lines.append(f"{'':10} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
     for name, row in record["executors"].items():
-        if name == "integers":
+        if name == record["reference"]:
             continue
         lines.append(
             f"{name:10} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
