@@ -2,7 +2,7 @@
 
 Command:   lapis train cifar10_tiny --data DIR --start runs/cifar10_tiny_teacher --teacher runs/cifar10_tiny_teacher
 Expected:  94 % is the aim.
-Ours:      not yet recorded.
+Ours:      93.29 % of 10,000 (docs/records/cifar10_tiny), 3,045 s on one core.
 
 The loss is the paper's; the teacher is a DeiT-Ti fine-tuned here, of the student's own width and depth.
 """

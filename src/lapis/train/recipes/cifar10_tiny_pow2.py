@@ -2,7 +2,7 @@
 
 Command:   lapis train cifar10_tiny_pow2 --data DIR --start runs/cifar10_tiny --teacher runs/cifar10_tiny_teacher
 Expected:  within 0.3 points of cifar10_tiny (the paper loses 0.31 on ImageNet).
-Ours:      not yet recorded.
+Ours:      92.84 % of 10,000 (docs/records/cifar10_tiny_pow2), 806 s on one core.
 """
 
 from __future__ import annotations

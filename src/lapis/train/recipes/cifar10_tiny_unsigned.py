@@ -3,7 +3,7 @@
 Command:   lapis train cifar10_tiny_unsigned --data DIR --start runs/cifar10_tiny_teacher
              --teacher runs/cifar10_tiny_teacher
 Expected:  92 % is the aim.
-Ours:      not yet recorded.
+Ours:      62.07 % of 10,000 after 0.4 epochs with exact rows (docs/records/ablate_activation); not run to its end.
 """
 
 from __future__ import annotations
