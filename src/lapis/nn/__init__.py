@@ -2,6 +2,7 @@
 
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import load_network, save_network
+from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT, Tapped, Watched
 from lapis.nn.pretrained import load_backbone
 
@@ -10,7 +11,9 @@ __all__ = [
     "Tapped",
     "Watched",
     "calibrate",
+    "fold_offsets",
     "is_calibrated",
+    "lift",
     "load_backbone",
     "load_network",
     "save_network",

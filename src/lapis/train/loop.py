@@ -25,6 +25,7 @@ from lapis.files import write_atomically
 from lapis.native import CodesError
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
+from lapis.nn.lift import lift
 from lapis.nn.model import LapisViT
 from lapis.train.checkpoint import STATE_FILE, load_state, save_state, sweep
 from lapis.train.curves import plot_curves
@@ -122,8 +123,7 @@ class Run:
         self.total = max(1, round(optim.epochs * self.steps_per_epoch))
         self.warmup = round(optim.warmup_epochs * self.steps_per_epoch)
         self.evaluate_every = max(1, round(recipe.keep.evaluate_epochs * self.steps_per_epoch))
-        student = start_network(recipe.model, recipe.start, recipe.seed).to(device)
-        self.calibrate(student)
+        student = self._calibrated(start_network(recipe.model, recipe.start, recipe.seed).to(device))
         self.teacher = load_teacher(recipe, device)
         teacher_width = None if self.teacher is None else self.teacher.model.config.width
         self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()
@@ -145,13 +145,16 @@ class Run:
         return self.student if self.average is None else self.average.model
 
     @torch.no_grad()
-    def calibrate(self, model: LapisViT) -> None:
-        """Find the steps and taus that the first weights did not bring, from training images as they are."""
+    def _calibrated(self, model: LapisViT) -> LapisViT:
+        """With the steps and taus that the first weights did not bring, from training images as they are."""
         if is_calibrated(model):
-            return
+            return model
         few = spread(self.train_images, self.recipe.data.calibrate)
-        images = torch.cat([batch.images for batch in self._test_batches(few, 0, 1)])
-        model.eval()(images.to(self.processes.device))
+        images = torch.cat([batch.images for batch in self._test_batches(few, 0, 1)]).to(self.processes.device)
+        if self.recipe.lift:
+            return lift(model, [images])
+        model.eval()(images)
+        return model
 
     def run(self) -> dict[str, Any]:
         started = time.monotonic() - self.progress.seconds

@@ -116,12 +116,14 @@ class Keep:
 class Recipe:
     """One training run.
 
-    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing.
+    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `lift` raises the
+    unsigned points of a network that they do not calibrate above zero, see `lapis.nn.lift`.
     """
 
     name: str
     model: LapisConfig
     start: str = ""
+    lift: bool = False
     data: Data = field(default_factory=Data)
     augment: Augment = field(default_factory=Augment)
     optim: Optim = field(default_factory=Optim)

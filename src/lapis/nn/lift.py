@@ -1,0 +1,85 @@
+"""Unsigned networks that start with all their start could say: points lifted above zero by biases that exist anyway.
+
+A spike has no sign, so an unsigned network started from a dense one is deaf to half of what its norms say. A constant
+added by the bias in front of a point and taken off by the bias behind it brings that half into 0..T, and changes
+nothing else. It is what mode `offset` learns as a parameter; here it becomes the paper's own unsigned network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from lapis.config import LapisConfig, Mode
+from lapis.nn.block import Block
+from lapis.nn.calibrate import calibrate
+from lapis.nn.linear import Linear
+from lapis.nn.model import LapisViT
+from lapis.nn.quantizer import ActivationQuantizer
+
+# The points with a bias in front of them: a norm's, or that of the layer that makes q, k and v.
+LIFTED = ("attention_in", "qk", "v", "mlp_in")
+# Distances do not see a shift that queries and keys share; a product does.
+LIFTED_BY_DOT = ("attention_in", "v", "mlp_in")
+
+
+def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
+    """`model` calibrated on images, with each unsigned point of LIFTED raised by the offset that serves it best."""
+    twin = LapisViT(_exchange(model.config, "unsigned", "offset"))
+    twin.load_state_dict(model.state_dict(), strict=False)
+    twin.to(model.head.weight.device).train(model.training)
+    images = list(batches)
+    calibrate(twin, images)
+    lifted = fold_offsets(twin)
+    with torch.no_grad():  # a readout meets values without the offset of v: its step is found here
+        lifted(torch.cat(images).float())
+    return lifted
+
+
+@torch.no_grad()
+def fold_offsets(model: LapisViT) -> LapisViT:
+    """The network of `model` with the offsets at LIFTED points moved into the biases around them: the same codes."""
+    folded = LapisViT(_exchange(model.config, "offset", "unsigned"))
+    own = folded.state_dict().keys()
+    folded.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in own})
+    folded.to(model.head.weight.device).train(model.training)
+    for new, old in zip(folded.blocks, model.blocks, strict=True):
+        _fold_block(cast(Block, new), cast(Block, old), model.config.width)
+    return folded
+
+
+def _fold_block(new: Block, old: Block, width: int) -> None:
+    attention = new.attn
+    _move(_offset(old.attn.input), new.norm1.bias, attention.qkv)
+    _move(_offset(old.mlp.input), new.norm2.bias, new.mlp.fc1)
+    shift = _offset(old.attn.v)
+    _move(shift, attention.qkv.bias[2 * width :], attention.proj)
+    if attention.qk is not None and attention.qk.offset is None:
+        attention.qkv.bias[: 2 * width] -= _offset(old.attn.qk)
+    if attention.readout is not None and shift:
+        if attention.readout.offset is None:
+            attention.readout.mark_ready(False)
+        else:
+            attention.readout.offset.sub_(shift)
+
+
+def _exchange(config: LapisConfig, old: Mode, new: Mode) -> LapisConfig:
+    """`config` with mode `new` for `old` at the points that can be lifted."""
+    points = LIFTED_BY_DOT if config.relation == "dot" else LIFTED
+    changes = {point: new for point in points if getattr(config.modes, point) == old}
+    return config.replace(modes=dataclasses.replace(config.modes, **changes))
+
+
+def _offset(quantizer: ActivationQuantizer | None) -> Tensor:
+    return torch.zeros(()) if quantizer is None or quantizer.offset is None else quantizer.offset
+
+
+def _move(offset: Tensor, before: Tensor, behind: Linear) -> None:
+    """x - offset in front of a point, W (z s) + W offset behind it."""
+    weight = behind.weight if behind.quantizer is None else behind.quantizer(behind.weight)
+    before.sub_(offset)
+    behind.bias.add_(offset * weight.sum(dim=1))

@@ -1,0 +1,86 @@
+"""Offsets become biases: the same codes, and an unsigned start that has lost nothing but grain."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from lapis.config import ActivationModes, LapisConfig
+from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
+from lapis.nn.lift import LIFTED
+
+CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
+OFFSET = dataclasses.replace(ActivationModes(), **dict.fromkeys(LIFTED, "offset"))
+
+
+def network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
+    torch.manual_seed(5)
+    model, images = LapisViT(config).eval(), torch.randn(6, 3, 16, 16)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model, images
+
+
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+@pytest.mark.parametrize("bits", [32, 6])
+@pytest.mark.parametrize("readout", ["real", "spikes"])
+def test_folding_keeps_every_code(row_scale: str, bits: int, readout: str) -> None:
+    modes = OFFSET if readout == "real" else dataclasses.replace(OFFSET, readout="offset")
+    model, images = network(CONFIG.replace(row_scale=row_scale, weight_bits=bits, readout=readout, modes=modes))
+    calibrate(model, [images])
+    folded = fold_offsets(model)
+    assert {getattr(folded.config.modes, point) for point in LIFTED} == {"unsigned"}
+    assert is_calibrated(folded)
+    old, new = model.watch(images), folded.watch(images)
+    differ = total = 0
+    for key in old.trace:
+        differ += int((old.trace[key] != new.trace[key]).sum())
+        total += old.trace[key].size
+        assert old.trace[key].any(), f"{key} is silent, so this proves nothing"
+    assert differ <= total // 1000, "more than ties of rounding"
+    assert torch.allclose(old.logits, new.logits, atol=0.05 * float(old.logits.abs().max()))
+
+
+def test_a_lifted_network_hears_what_a_plain_unsigned_one_loses() -> None:
+    config = CONFIG.replace(relation="dot", modes=ActivationModes(qk="signed"))
+    dense, images = network(config.replace(quantize=False))
+    wanted = dense(images).detach()
+
+    def error(model: LapisViT) -> float:
+        return float((model(images).detach() - wanted).square().mean() / wanted.square().mean())
+
+    plain = LapisViT(config).eval()
+    plain.load_state_dict(dense.state_dict(), strict=False)
+    lifted = lift(plain, [images])
+    calibrate(plain, [images])
+    assert is_calibrated(lifted)
+    assert not lifted.training
+    assert lifted.config == config
+    assert error(lifted) < 0.2 * error(plain)
+
+
+def test_a_dot_product_would_see_the_lift_of_queries_and_keys() -> None:
+    modes = dataclasses.replace(ActivationModes.all("signed"), qk="unsigned")
+    for relation, lifts in (("laplacian", True), ("dot", False)):
+        model, images = network(CONFIG.replace(relation=relation, modes=modes))
+        old, new = model.blocks[0].attn.qkv.bias, lift(model, [images]).blocks[0].attn.qkv.bias
+        assert torch.equal(old, new) is not lifts
+
+
+def test_points_in_another_mode_stay() -> None:
+    modes = ActivationModes(attention_in="signed", v="offset", mlp_hidden="offset")
+    model, images = network(CONFIG.replace(modes=modes))
+    lifted = lift(model, [images])
+    assert lifted.config.modes == dataclasses.replace(modes, v="unsigned")
+    assert is_calibrated(lifted)
+
+
+def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
+    model, images = network(CONFIG.replace(row_scale="pow2", readout="spikes"))
+    lifted = lift(model, [images])
+    assert is_calibrated(lifted)
+    trace = lifted.watch(images).trace
+    assert all((trace[block, "readout"] > 0).mean() > 0.5 for block in range(3)), "lifted values are above zero"
