@@ -15,17 +15,17 @@ typedef struct {
 /* Rows that are scored at a time. */
 enum { STRIP_ROWS = 12 };
 
+/* A strip's last vector may be read whole. */
 static int64_t tiles_bytes(int64_t rows, int64_t channels) {
-    return round_up(round_up(rows, STRIP_ROWS) * padded_width(channels), 64);
+    return round_up(round_up(rows, STRIP_ROWS) * padded_width(channels), 64) + 64;
 }
 
-/* The dwords of a strip's rows side by side: one pointer walks them all. */
-static void pack_rows(const prepared *q, int64_t groups, uint8_t *out) {
-    for (int64_t i = 0; i < q->tokens; i += 4)
+/* The dwords of a strip's rows side by side: one pointer walks them all. Four tokens of x at a time are read. */
+static void pack_rows(const uint8_t *x, int64_t width, int64_t from, int64_t tokens, int64_t groups, uint8_t *out) {
+    for (int64_t i = from; i < tokens; i += 4)
         for (int64_t g = 0; g < groups; g += 4) {
             __m128i row[4];
-            for (int r = 0; r < 4; r++)
-                row[r] = _mm_loadu_si128((const __m128i *)(q->codes + (i + r) * q->width + 4 * g));
+            for (int r = 0; r < 4; r++) row[r] = _mm_loadu_si128((const __m128i *)(x + (i + r) * width + 4 * g));
             __m128i a = _mm_unpacklo_epi32(row[0], row[1]), b = _mm_unpacklo_epi32(row[2], row[3]);
             __m128i c = _mm_unpackhi_epi32(row[0], row[1]), d = _mm_unpackhi_epi32(row[2], row[3]);
             __m128i column[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
@@ -35,6 +35,29 @@ static void pack_rows(const prepared *q, int64_t groups, uint8_t *out) {
                 _mm_storeu_si128((__m128i *)(to + k * STRIP_ROWS * 4), column[k]);
         }
 }
+
+#if LAPIS_VNNI
+/* Sums of packed tokens, which lie in lanes. */
+static void sum_packed(const uint8_t *packed, int64_t lanes, int64_t tokens, int64_t groups, int32_t *sums) {
+    const ints ones = all8(1);
+    for (int64_t n = 0; n < tokens; n += lanes) {
+        ints sum = zero_ints();
+        for (int64_t g = 0; g < groups; g++, packed += 4 * lanes) dot_add(sum, load_ints(packed), ones);
+        store_ints(sums + n, sum);
+    }
+}
+
+typedef void (*packing)(const uint8_t *, int64_t, int64_t, int64_t, int64_t, uint8_t *);
+
+/* u8 codes that fill their vectors are packed from where they lie, but for the last tokens, which need zeros behind. */
+static void pack_in_place(const uint8_t *x, int64_t stride, prepared *m, packing pack, int64_t lanes, uint8_t *out) {
+    int64_t groups = m->width / 4, whole = m->tokens / TOKEN_UNIT * TOKEN_UNIT;
+    pack(x, stride, 0, whole, groups, out);
+    for (int64_t n = whole; n < m->tokens; n++) memcpy(m->codes + n * m->width, x + n * stride, (size_t)m->width);
+    pack(m->codes, m->width, whole, m->tokens, groups, out);
+    sum_packed(out, lanes, m->tokens, groups, m->sums);
+}
+#endif
 
 static int64_t distance_plan_bytes(const lapis_pairs *p) {
     return prepared_bytes(p->rows, p->channels) + prepared_bytes(p->keys, p->channels) +
@@ -47,14 +70,23 @@ static int plan_distance(const lapis_pairs *p, const void *q, const void *k, int
     plan->k = carve_prepared(scratch, p->keys, p->channels);
     plan->tiles = carve(scratch, tiles_bytes(to - from, p->channels));
     plan->packed = carve(scratch, padded_tokens(p->keys) * padded_width(p->channels));
-    int status = prepare_pair(p, q, k, b, h, from, &plan->q, &plan->k);
-    if (status) return status;
     plan->groups = (p->channels + 3) / 4;
     plan->relation = p->relation;
+#if LAPIS_VNNI
+    if (p->code_type == LAPIS_CODES_U8 && p->channels == plan->q.width) {
+        const uint8_t *rows = (const uint8_t *)q + at(p->q_stride, b, h, from);
+        const uint8_t *keys = (const uint8_t *)k + at(p->k_stride, b, h, 0);
+        pack_in_place(rows, p->q_stride[2], &plan->q, pack_rows, STRIP_ROWS, plan->tiles);
+        pack_in_place(keys, p->k_stride[2], &plan->k, pack_keys, LANES, plan->packed);
+        return LAPIS_OK;
+    }
+#endif
+    int status = prepare_pair(p, q, k, b, h, from, &plan->q, &plan->k);
+    if (status) return status;
     int most = plan->q.max < plan->k.max ? plan->q.max : plan->k.max;
     plan->period = 255 / (p->relation == LAPIS_HAMMING || most < 1 ? 1 : most);
-    pack_rows(&plan->q, plan->groups, plan->tiles);
-    pack_keys(&plan->k, plan->groups, plan->packed);
+    pack_rows(plan->q.codes, plan->q.width, 0, plan->q.tokens, plan->groups, plan->tiles);
+    pack_keys(plan->k.codes, plan->k.width, 0, plan->k.tokens, plan->groups, plan->packed);
     return LAPIS_OK;
 }
 
@@ -152,26 +184,25 @@ ROWS_OF_TILES(6)
 ROWS_OF_TILES(3)
 ROWS_OF_TILES(1)
 
-/* Rows row..row+count of the plan against every key, to out [count, stride]; whole vectors are written. `row` is a
- * multiple of STRIP_ROWS. */
+/* Rows row..row+count of a strip, which starts at `row`, against every key to out [STRIP_ROWS, stride]. Whole vectors
+ * are written, and rows up to the next size of a tile: to compute them costs less than to do without. */
 static void distance_rows(const distance_plan *plan, int64_t row, int64_t count, int32_t *out, int64_t stride,
                           const char *soon) {
-    for (int64_t done = 0; done < count;) {
-        int64_t left = count - done;
-        int32_t *to = out + done * stride;
+    if (count > 6) {
 #if LAPIS_WIDE
-        if (left >= 12) {
-            distance_strip_12(plan, row + done, to, stride, soon), done += 12;
-            continue;
-        }
+        distance_strip_12(plan, row, out, stride, soon);
+        return;
+#else
+        distance_strip_6(plan, row, out, stride, soon);
+        row += 6, count -= 6, out += 6 * stride;
 #endif
-        if (left >= 6)
-            distance_strip_6(plan, row + done, to, stride, soon), done += 6;
-        else if (left >= 3)
-            distance_strip_3(plan, row + done, to, stride, soon), done += 3;
-        else
-            distance_strip_1(plan, row + done, to, stride, soon), done += 1;
     }
+    if (count > 3)
+        distance_strip_6(plan, row, out, stride, soon);
+    else if (count > 1)
+        distance_strip_3(plan, row, out, stride, soon);
+    else
+        distance_strip_1(plan, row, out, stride, soon);
 }
 
 /* A row's room in a strip of distances: whole pairs of vectors. */

@@ -15,14 +15,17 @@ typedef struct {
 static int64_t padded_tokens(int64_t tokens) { return round_up(tokens, TOKEN_UNIT); }
 static int64_t padded_width(int64_t channels) { return round_up(channels, CHANNEL_UNIT); }
 
+/* Whole vectors of sums may be read and written from any token on. */
+static int64_t sums_bytes(int64_t tokens) { return round_up((padded_tokens(tokens) + TOKEN_UNIT) * 4, 64); }
+
 static int64_t prepared_bytes(int64_t tokens, int64_t channels) {
-    return round_up(padded_tokens(tokens) * padded_width(channels), 64) + round_up(padded_tokens(tokens) * 4, 64);
+    return round_up(padded_tokens(tokens) * padded_width(channels), 64) + sums_bytes(tokens);
 }
 
 static prepared carve_prepared(unsigned char **scratch, int64_t tokens, int64_t channels) {
     prepared m = {.tokens = tokens, .width = padded_width(channels)};
     m.codes = carve(scratch, padded_tokens(tokens) * m.width);
-    m.sums = carve(scratch, padded_tokens(tokens) * 4);
+    m.sums = carve(scratch, sums_bytes(tokens));
     memset(m.codes + tokens * m.width, 0, (size_t)((padded_tokens(tokens) - tokens) * m.width));
     memset(m.sums + tokens, 0, (size_t)(padded_tokens(tokens) - tokens) * 4);
     return m;
@@ -171,13 +174,14 @@ static inline void transpose_8x8(__m256i r[8]) {
     }
 }
 
-/* [tokens, width] to [tokens / LANES][groups][LANES][4]: a dword lane holds four channels of one key. */
-static void pack_keys(const prepared *k, int64_t groups, uint8_t *out) {
-    for (int64_t j = 0; j < round_up(k->tokens, LANES); j += 8)
+/* Tokens of x [tokens, width] from `from` on to [tokens / LANES][groups][LANES][4]: a dword lane holds four channels of
+ * one key. Whole vectors of tokens are read. */
+static void pack_keys(const uint8_t *x, int64_t width, int64_t from, int64_t tokens, int64_t groups, uint8_t *out) {
+    for (int64_t j = from; j < round_up(tokens, LANES); j += 8)
         for (int64_t g = 0; g < groups; g += 8) {
             __m256i rows[8];
             for (int i = 0; i < 8; i++)
-                rows[i] = _mm256_loadu_si256((const __m256i *)(k->codes + (j + i) * k->width + 4 * g));
+                rows[i] = _mm256_loadu_si256((const __m256i *)(x + (j + i) * width + 4 * g));
             transpose_8x8(rows);
             uint8_t *to = out + (j / LANES * groups + g) * LANES * 4 + j % LANES * 4;
             for (int i = 0; i < 8 && g + i < groups; i++, to += LANES * 4)
