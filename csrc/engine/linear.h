@@ -103,19 +103,20 @@ INLINE __m512 floored_wide(__m512 pre) {
 INLINE __m512i climbed_wide(const ladder *steps, __m512 pre) {
     const __m512i one = _mm512_set1_epi32(1);
     __m512i count = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(pre, _mm512_set1_ps(steps->tree[0][0]), _CMP_GE_OQ), one);
-    for (int level = 1; level < steps->depth; level++) {
-        const float *nodes = steps->tree[level];
-        __m512 node = _mm512_permutexvar_ps(count, _mm512_loadu_ps(nodes));
-        if (level > 4) {
-            node = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes), count, _mm512_loadu_ps(nodes + 16));
-            if (level > 5) {
-                __m512 upper = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes + 32), count, _mm512_loadu_ps(nodes + 48));
-                node = _mm512_mask_mov_ps(node, _mm512_test_epi32_mask(count, _mm512_set1_epi32(32)), upper);
-            }
-        }
-        __mmask16 over = _mm512_cmp_ps_mask(pre, node, _CMP_GE_OQ);
+    UNROLL for (int level = 1; level < 4; level++) {
+        __m512 node = _mm512_permutexvar_ps(count, _mm512_loadu_ps(steps->tree[level]));
         count = _mm512_add_epi32(count, count);
-        count = _mm512_mask_add_epi32(count, over, count, one);
+        count = _mm512_mask_add_epi32(count, _mm512_cmp_ps_mask(pre, node, _CMP_GE_OQ), count, one);
+    }
+    for (int level = 4; level < steps->depth; level++) {
+        const float *nodes = steps->tree[level];
+        __m512 node = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes), count, _mm512_loadu_ps(nodes + 16));
+        if (level > 5) {
+            __m512 upper = _mm512_permutex2var_ps(_mm512_loadu_ps(nodes + 32), count, _mm512_loadu_ps(nodes + 48));
+            node = _mm512_mask_mov_ps(node, _mm512_test_epi32_mask(count, _mm512_set1_epi32(32)), upper);
+        }
+        count = _mm512_add_epi32(count, count);
+        count = _mm512_mask_add_epi32(count, _mm512_cmp_ps_mask(pre, node, _CMP_GE_OQ), count, one);
     }
     for (int i = 0; i < steps->falls; i++) {
         __mmask16 below = _mm512_cmp_ps_mask(pre, _mm512_set1_ps(steps->only_fall[i]), _CMP_LE_OQ);
@@ -124,10 +125,25 @@ INLINE __m512i climbed_wide(const ladder *steps, __m512 pre) {
     return count;
 }
 
-INLINE void finish_vector(const int kind, const linear_call *call, int64_t row, int64_t column, __m512i total) {
-    const linear *layer = call->layer;
-    __m512 pre = _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_loadu_ps(layer->scale + column));
-    pre = _mm512_add_ps(pre, _mm512_loadu_ps(layer->shift + column));
+/* What a vector of outputs has of its own. */
+typedef struct {
+    __m512 scale, shift;
+    __m512i least;
+    __m128i span;
+} vector_of_outputs;
+
+INLINE vector_of_outputs outputs_from(const int kind, const linear *layer, int64_t column) {
+    vector_of_outputs o = {.scale = _mm512_loadu_ps(layer->scale + column), .shift = _mm512_loadu_ps(layer->shift + column)};
+    if (kind == TO_CODES) {
+        o.least = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(layer->least + column)));
+        o.span = _mm_loadu_si128((const __m128i *)(layer->span + column));
+    }
+    return o;
+}
+
+INLINE void finish_vector(const int kind, const linear_call *call, const vector_of_outputs *o, int64_t row,
+                          int64_t column, __m512i total) {
+    __m512 pre = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(total), o->scale), o->shift);
     if (kind == TO_STREAM) {
         int32_t *stream = call->stream + row * call->stream_stride + column;
         __m512i sum = _mm512_add_epi32(load_ints(stream), _mm512_cvtps_epi32(floored_wide(pre)));
@@ -137,19 +153,19 @@ INLINE void finish_vector(const int kind, const linear_call *call, int64_t row, 
     }
     __m128i codes;
     if (kind == TO_CODES) {
-        __m512i least = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(layer->least + column)));
         __m512i code = _mm512_cvtps_epi32(floored_wide(_mm512_min_ps(pre, _mm512_set1_ps(0x1p30F))));
-        codes = _mm512_cvtusepi32_epi8(max_s32(sub32(code, least), zero_ints()));
-        codes = _mm_min_epu8(codes, _mm_loadu_si128((const __m128i *)(layer->span + column)));
+        codes = _mm_min_epu8(_mm512_cvtusepi32_epi8(max_s32(sub32(code, o->least), zero_ints())), o->span);
     } else {
-        codes = _mm512_cvtepi32_epi8(climbed_wide(layer->steps, pre));
+        codes = _mm512_cvtepi32_epi8(climbed_wide(call->layer->steps, pre));
     }
     _mm_storeu_si128((__m128i *)(call->out + row * call->out_stride + column), codes);
 }
 
 INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
-    finish_vector(kind, call, row, column, a);
-    finish_vector(kind, call, row, column + 16, b);
+    const vector_of_outputs first = outputs_from(kind, call->layer, column);
+    const vector_of_outputs second = outputs_from(kind, call->layer, column + 16);
+    finish_vector(kind, call, &first, row, column, a);
+    finish_vector(kind, call, &second, row, column + 16, b);
 }
 #else
 INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
