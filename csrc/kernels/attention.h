@@ -81,14 +81,14 @@ static void row_extremes(int32_t *d, const int32_t *delay, int64_t keys, int32_t
         low = min_s32(low, x);
         high = max_s32(high, x);
     }
-    int32_t lows[LANES], highs[LANES];
-    store_ints(lows, low);
-    store_ints(highs, high);
-    *least = INT32_MAX, *most = INT32_MIN;
-    for (int i = 0; i < LANES; i++) {
-        *least = lows[i] < *least ? lows[i] : *least;
-        *most = highs[i] > *most ? highs[i] : *most;
+    if (j && j < keys && !delay) {
+        ints x = load_ints(d + keys - LANES);
+        low = min_s32(low, x);
+        high = max_s32(high, x);
+        j = keys;
     }
+    *least = least_lane(low);
+    *most = greatest_lane(high);
     for (; j < keys; j++) {
         if (delay) d[j] += delay[j];
         *least = d[j] < *least ? d[j] : *least;

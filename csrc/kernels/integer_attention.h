@@ -21,13 +21,6 @@ static void pack_value_pairs(const uint8_t *v, int64_t stride, int64_t keys, int
     }
 }
 
-static inline uint32_t sum_of_lanes(ints v) {
-    uint32_t lanes[LANES], sum = 0;
-    store_ints(lanes, v);
-    for (int i = 0; i < LANES; i++) sum += lanes[i];
-    return sum;
-}
-
 INLINE void integer_values_tile(const int rows, const int vecs, const int16_t *a, int64_t a_stride, const int16_t *v,
                                 int64_t pairs, int32_t *y, int64_t y_stride, int64_t left) {
     ints sum[TILE_ROWS][2];
@@ -110,7 +103,7 @@ static int integer_attention(const integer_attention_call *call, int64_t b, int6
             for (; j < columns; j++) weight[j] = 0;
             ints sum = zero_ints();
             for (j = 0; j < columns; j += 2 * LANES) sum = add32(sum, multiply_s16(load_ints(weight + j), all16(1)));
-            call->zint[(b * p->heads + h) * p->rows + i + r] = sum_of_lanes(sum);
+            call->zint[(b * p->heads + h) * p->rows + i + r] = (uint32_t)sum_of_lanes(sum);
         }
         int32_t *y = call->acc + at(call->acc_stride, b, h, i);
         for (int64_t r = 0; r < rows;) {

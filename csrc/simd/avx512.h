@@ -6,7 +6,7 @@
 /* SIMDe 0.7.4 declares this alias with the arguments of its masked sister. */
 #undef _mm512_madd_epi16
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
-/* And it lacks these two. */
+/* And it lacks these. */
 static inline simde__m512 emulated_cvtepi32_ps(simde__m512i a) {
     int32_t lanes[16];
     float result[16];
@@ -21,6 +21,18 @@ static inline simde__m512i emulated_cvtepu8_epi32(simde__m128i a) {
     for (int i = 0; i < 16; i++) lanes[i] = bytes[i];
     return simde_mm512_loadu_si512(lanes);
 }
+static inline int32_t emulated_reduce(simde__m512i a, int32_t (*join)(int32_t, int32_t)) {
+    int32_t lanes[16];
+    simde_mm512_storeu_si512(lanes, a);
+    for (int i = 1; i < 16; i++) lanes[0] = join(lanes[0], lanes[i]);
+    return lanes[0];
+}
+static inline int32_t emulated_least(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t emulated_greatest(int32_t a, int32_t b) { return a > b ? a : b; }
+static inline int32_t emulated_sum(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
+#define _mm512_reduce_min_epi32(a) emulated_reduce(a, emulated_least)
+#define _mm512_reduce_max_epi32(a) emulated_reduce(a, emulated_greatest)
+#define _mm512_reduce_add_epi32(a) emulated_reduce(a, emulated_sum)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
 #define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)
 #endif
@@ -53,6 +65,9 @@ enum {
 #define sub32(a, b) _mm512_sub_epi32(a, b)
 #define min_s32(a, b) _mm512_min_epi32(a, b)
 #define max_s32(a, b) _mm512_max_epi32(a, b)
+#define least_lane(a) _mm512_reduce_min_epi32(a)
+#define greatest_lane(a) _mm512_reduce_max_epi32(a)
+#define sum_of_lanes(a) _mm512_reduce_add_epi32(a)
 #define subs_u8(a, b) _mm512_subs_epu8(a, b)
 #define min_u8(a, b) _mm512_min_epu8(a, b)
 #define xor_ints(a, b) _mm512_xor_si512(a, b)
