@@ -1,8 +1,9 @@
 /* The forward pass: patch embedding, blocks, head.
  *
  * Images travel in units of about as many tokens as the second-level cache holds. A thread takes whole units while
- * there are enough of them; the rest are shared by all threads, which split tokens for everything but the attention and
- * so meet only twice a block. */
+ * there are enough of them; the rest are shared by all threads, stage by stage and cut by tokens, or by heads for the
+ * attention. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -241,22 +242,24 @@ int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working) {
 typedef struct {
     lapis_engine *e;
     const uint8_t *images;
-    int64_t batch, images_a_unit, units, shared; /* units from `shared` on are worked on by all threads together */
+    int64_t batch, images_a_unit, units, solo; /* units from `solo` on are worked on by all threads together */
     int64_t *scores, *nanoseconds;
     int8_t *const *trace;
-    atomic_int_fast64_t next;
+    atomic_int_fast64_t next, finished; /* of the solo units */
+    atomic_uint_fast64_t claim;         /* of the shared units: the stage at hand, and in the low half its next piece */
+    atomic_int_fast64_t pieces_done;
     atomic_int status;
 } run;
 
-/* One member's part in one unit. */
+/* One thread's part in one unit, stage by stage. */
 typedef struct {
     run *job;
     const lapis_engine *e;
-    team *t;
-    int32_t size, member;
     unit_memory u;
     thread_memory *mine;
-    int64_t first, images, rows, from, to; /* images and rows of the unit; this member's rows */
+    int64_t first, images, rows; /* of the unit */
+    int64_t pieces, piece;       /* into which a stage is cut, and the one that is worked on */
+    int64_t from, to;            /* the piece's rows */
     int64_t clock;
 } part;
 
@@ -274,11 +277,7 @@ static void charge(part *w, int stage) {
     w->clock = t;
 }
 
-static void meet(part *w) {
-    if (w->size > 1) team_wait(w->t);
-}
-
-/* Copy this member's rows of a point to the trace, if there is one. */
+/* Copy the piece's rows of a point to the trace, if there is one. */
 static void note(const part *w, int64_t index, int point, const uint8_t *codes, int64_t stride, int64_t channels,
                  int32_t low) {
     int8_t *out = w->job->trace ? w->job->trace[index * LAPIS_POINTS + point] : NULL;
@@ -293,7 +292,7 @@ static void embed(part *w) {
     const lapis_engine *e = w->e;
     int64_t side = e->m.image_size, patch = e->m.patch_size, grid = side / patch;
     int64_t chunks = (e->patches + PATCH_ROWS - 1) / PATCH_ROWS, padded = e->stream_stride;
-    for (int64_t task = w->member; task < w->images * chunks; task += w->size) {
+    for (int64_t task = w->piece; task < w->images * chunks; task += w->pieces) {
         int64_t image = task / chunks, from = task % chunks * PATCH_ROWS;
         int64_t rows = e->patches - from < PATCH_ROWS ? e->patches - from : PATCH_ROWS;
         const uint8_t *pixels = w->job->images + (w->first + image) * side * side * 3;
@@ -349,12 +348,12 @@ static void attend(part *w, int64_t index) {
     const lapis_isa *kernels = e->isa->kernels;
     int64_t heads = e->m.heads, n = e->tokens, stride = e->qkv_stride, d = e->m.width;
     /* Rows of a head are cut where whole heads would leave threads without work; each part packs the keys again. */
-    int64_t parts = w->images * heads % w->size ? w->size : 1;
+    int64_t parts = w->images * heads % w->pieces ? w->pieces : 1;
     integer_attention_call call = {.p = pairs_of(e), .v_stride = {0, e->channels, stride}, .table = b->table,
                                    .row_exponent = b->row_exponent, .exponents = b->exponents, .size = b->distances,
                                    .delay = b->delay, .acc = w->mine->acc, .acc_stride = {0, 0, e->acc_stride},
                                    .zint = w->mine->mass};
-    for (int64_t task = w->member; task < w->images * heads * parts; task += w->size) {
+    for (int64_t task = w->piece; task < w->images * heads * parts; task += w->pieces) {
         int64_t image = task / (heads * parts), h = task / parts % heads, cut = task % parts;
         int64_t from = n * cut / parts, to = n * (cut + 1) / parts;
         const uint8_t *qkv = w->u.qkv + image * n * stride;
@@ -402,7 +401,7 @@ static void classify(part *w) {
     const lapis_engine *e = w->e;
     int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
     int64_t (*head)(const int16_t *, const int16_t *, int64_t) = e->plain_head ? engine_scalar.head : e->isa->head;
-    for (int64_t image = w->member; image < w->images; image += w->size) {
+    for (int64_t image = w->piece; image < w->images; image += w->pieces) {
         int32_t *token = w->u.stream + image * e->tokens * e->stream_stride;
         if (e->m.mean_pooling)
             for (int64_t c = 0; c < d; c++) {
@@ -428,44 +427,72 @@ static void classify(part *w) {
     charge(w, LAPIS_STAGE_HEAD);
 }
 
-static void run_unit(run *job, team *t, int32_t size, int32_t member, int32_t thread, int32_t memory, int64_t unit) {
+static part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces) {
     lapis_engine *e = job->e;
-    part w = {.job = job, .e = e, .t = t, .size = size, .member = member, .u = e->units[memory],
-              .mine = e->memory + thread, .first = unit * job->images_a_unit};
+    part w = {.job = job, .e = e, .u = e->units[memory], .mine = e->memory + thread, .pieces = pieces,
+              .first = unit * job->images_a_unit};
     w.images = job->batch - w.first < job->images_a_unit ? job->batch - w.first : job->images_a_unit;
     w.rows = w.images * e->tokens;
-    int64_t tile = e->isa->tile, tiles = (w.rows + tile - 1) / tile;
-    w.from = tiles * member / size * tile;
-    w.to = tiles * (member + 1) / size * tile;
-    if (w.to > w.rows) w.to = w.rows;
     charge(&w, -1);
-    embed(&w);
-    meet(&w);
-    for (int64_t i = 0; i < e->m.depth; i++) {
-        query(&w, i);
-        meet(&w);
-        attend(&w, i);
-        meet(&w);
-        feed_forward(&w, i);
-    }
-    meet(&w);
-    classify(&w);
+    return w;
 }
 
-static void run_member(void *argument, team *t, int32_t member) {
+/* The embedding, three stages for each block, the head. */
+static int64_t stages_of(const lapis_engine *e) { return 3 * e->m.depth + 2; }
+
+static void run_stage(part *w, int64_t stage, int64_t piece) {
+    int64_t tile = w->e->isa->tile, tiles = (w->rows + tile - 1) / tile, block = (stage - 1) / 3;
+    w->piece = piece;
+    w->from = tiles * piece / w->pieces * tile;
+    w->to = tiles * (piece + 1) / w->pieces * tile;
+    if (w->to > w->rows) w->to = w->rows;
+    if (stage == 0)
+        embed(w);
+    else if (block == w->e->m.depth)
+        classify(w);
+    else if (stage % 3 == 1)
+        query(w, block);
+    else if (stage % 3 == 2)
+        attend(w, block);
+    else
+        feed_forward(w, block);
+}
+
+/* Whoever is free takes the next piece of the stage at hand: a thread that comes late keeps nobody waiting, but for a
+ * piece that it has begun. */
+static void share_units(run *job, int32_t member) {
+    const int64_t stages = stages_of(job->e), pieces = job->e->threads, all = (job->units - job->solo) * stages;
+    int64_t opened = -1;
+    part w = {0};
+    for (int turn = 0;;) {
+        uint64_t seen = atomic_load(&job->claim);
+        int64_t stage = (int64_t)(seen >> 32), piece = (int64_t)(seen & UINT32_MAX), unit = job->solo + stage / stages;
+        if (stage == all) return;
+        if (piece == pieces) {
+            team_wait(turn++);
+            continue;
+        }
+        if (!atomic_compare_exchange_strong(&job->claim, &seen, seen + 1)) continue;
+        turn = 0;
+        if (unit != opened) w = part_of(job, member, 0, opened = unit, pieces);
+        run_stage(&w, stage % stages, piece);
+        if (atomic_fetch_add(&job->pieces_done, 1) < pieces - 1) continue;
+        atomic_store(&job->pieces_done, 0);
+        atomic_store(&job->claim, (uint64_t)(stage + 1) << 32);
+    }
+}
+
+static void run_member(void *argument, int32_t member) {
     run *job = argument;
-    /* Fewer threads than asked for may have started: then fewer units are left to be shared, and one more goes solo. */
-    int64_t solo = job->units / t->size * t->size;
-    for (;;) {
-        int64_t unit = atomic_fetch_add(&job->next, 1);
-        if (unit >= solo) break;
-        run_unit(job, t, 1, 0, member, member, unit);
+    for (int64_t unit; (unit = atomic_fetch_add(&job->next, 1)) < job->solo;) {
+        part w = part_of(job, member, member, unit, 1);
+        for (int64_t stage = 0; stage < stages_of(job->e); stage++) run_stage(&w, stage, 0);
+        atomic_fetch_add(&job->finished, 1);
     }
-    if (solo < job->units) team_wait(t);
-    for (int64_t unit = solo; unit < job->units; unit++) {
-        run_unit(job, t, t->size, member, member, 0, unit);
-        team_wait(t);
-    }
+    if (job->solo == job->units) return;
+    /* Shared units lie where the first thread's solo ones did. */
+    for (int turn = 0; atomic_load(&job->finished) < job->solo; turn++) team_wait(turn);
+    share_units(job, member);
 }
 
 int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t batch, int64_t *scores,
@@ -476,6 +503,7 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     int64_t even = (batch + units - 1) / units;
     run job = {.e = e, .images = images, .batch = batch, .images_a_unit = even, .units = (batch + even - 1) / even,
                .scores = scores, .nanoseconds = nanoseconds, .trace = trace};
+    job.solo = job.units / e->threads * e->threads;
     team_run(run_member, &job, e->threads);
     return atomic_load(&job.status);
 }

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -17,15 +18,12 @@ enum { SPINS = 4000 };
 typedef struct {
     team_work work;
     void *job;
-    team t;
-    atomic_int go, next;
+    atomic_int next;
 } call;
 
 static void *start(void *argument) {
     call *c = argument;
-    /* How many there are is known only once the last one was started. */
-    while (!atomic_load_explicit(&c->go, memory_order_acquire)) sched_yield();
-    c->work(c->job, &c->t, atomic_fetch_add(&c->next, 1));
+    c->work(c->job, atomic_fetch_add(&c->next, 1));
     return 0;
 }
 
@@ -35,24 +33,13 @@ void team_run(team_work work, void *job, int32_t threads) {
     int32_t count = 0;
     if (threads > MAX_TEAM) threads = MAX_TEAM;
     while (count < threads - 1 && !pthread_create(&started[count], 0, start, &c)) count++;
-    c.t.size = count + 1;
-    atomic_store_explicit(&c.go, 1, memory_order_release);
-    work(job, &c.t, 0);
+    work(job, 0);
     for (int32_t i = 0; i < count; i++) pthread_join(started[i], 0);
 }
 
-void team_wait(team *t) {
-    if (t->size == 1) return;
-    int round = atomic_load(&t->round);
-    if (atomic_fetch_add(&t->arrived, 1) == t->size - 1) {
-        atomic_store(&t->arrived, 0);
-        atomic_store_explicit(&t->round, round + 1, memory_order_release);
-        return;
-    }
-    for (int spin = 0; atomic_load_explicit(&t->round, memory_order_acquire) == round; spin++) {
-        if (spin < SPINS)
-            RELAX();
-        else
-            sched_yield();
-    }
+void team_wait(int turn) {
+    if (turn < SPINS)
+        RELAX();
+    else
+        sched_yield();
 }

@@ -26,11 +26,15 @@ def test_variants_differ_in_the_thing_studied_alone() -> None:
         records = [row.recipe.to_dict() for row in rows]
         for record in records:
             assert record["optim"]["epochs"] == 0.5
-            del record["model"][key]
+            del record["model"][key], record["lift"]
         assert all(record == records[0] for record in records)
     assert [row.name for row in variants("relation", "smoke", [])] == ["laplacian", "dot", "gaussian", "hamming"]
-    modes = [row.recipe.model.modes for row in variants("activation", "smoke", [])]
-    assert modes == [ActivationModes.all("unsigned"), ActivationModes.all("offset"), ActivationModes.all("signed")]
+    assert [(row.name, row.recipe.model.modes, row.recipe.lift) for row in variants("activation", "smoke", [])] == [
+        ("unsigned", ActivationModes.all("unsigned"), False),
+        ("offset", ActivationModes.all("offset"), False),
+        ("signed", ActivationModes.all("signed"), False),
+        ("lifted", ActivationModes.all("unsigned"), True),
+    ]
 
 
 def test_deployment_stages_recover_from_the_exact_network() -> None:
@@ -65,7 +69,7 @@ def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(
 def test_activation_modes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablate", "activation", *TINY, "--out", str(tmp_path)]) == EXIT_OK
     text = capsys.readouterr().out
-    assert all(mode in text for mode in ("unsigned", "offset", "signed"))
+    assert all(mode in text for mode in ("unsigned", "offset", "signed", "lifted"))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def command(
     """Train the variants of STUDY (relation, deployment or activation) under one schedule, and compare them.
 
     relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
-    rows at W32 and at W6. activation: unsigned, offset and signed spikes. The command continues where it was stopped.
+    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted. The
+    command continues where it was stopped.
 
     \b
     Example:

@@ -61,10 +61,9 @@ def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
             Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))
             for relation in get_args(Relation)
         ]
-    return [
-        Variant(mode, replace(recipe, model=recipe.model.replace(modes=ActivationModes.all(mode))))
-        for mode in get_args(Mode)
-    ]
+    modes = {mode: recipe.model.replace(modes=ActivationModes.all(mode)) for mode in get_args(Mode)}
+    lifted = replace(recipe, model=modes["unsigned"], lift=True)
+    return [*(Variant(mode, replace(recipe, model=model)) for mode, model in modes.items()), Variant("lifted", lifted)]
 
 
 def run_study(
