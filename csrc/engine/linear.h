@@ -94,10 +94,16 @@ INLINE void finish(const int kind, const linear_call *call, int64_t row, int64_t
     }
 }
 
-#if LAPIS_WIDE && !LAPIS_EMULATE
+#if LAPIS_WIDE
 /* The same for sixteen outputs in one register. */
 INLINE __m512 floored_wide(__m512 pre) {
     return _mm512_roundscale_ps(pre, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+/* 0..255 of floor(pre) less `least`. */
+INLINE __m128i narrow_wide(__m512 pre, __m512i least) {
+    __m512i code = _mm512_cvtps_epi32(floored_wide(_mm512_min_ps(pre, _mm512_set1_ps(0x1p30F))));
+    return _mm512_cvtusepi32_epi8(max_s32(sub32(code, least), zero_ints()));
 }
 
 INLINE __m512i climbed_wide(const ladder *steps, __m512 pre) {
@@ -153,8 +159,7 @@ INLINE void finish_vector(const int kind, const linear_call *call, const vector_
     }
     __m128i codes;
     if (kind == TO_CODES) {
-        __m512i code = _mm512_cvtps_epi32(floored_wide(_mm512_min_ps(pre, _mm512_set1_ps(0x1p30F))));
-        codes = _mm_min_epu8(_mm512_cvtusepi32_epi8(max_s32(sub32(code, o->least), zero_ints())), o->span);
+        codes = _mm_min_epu8(narrow_wide(pre, o->least), o->span);
     } else {
         codes = _mm512_cvtepi32_epi8(climbed_wide(call->layer->steps, pre));
     }
@@ -169,12 +174,7 @@ INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int
 }
 #else
 INLINE void finish_row(const int kind, const linear_call *call, int64_t row, int64_t column, ints a, ints b) {
-#if LAPIS_WIDE
-    finish(kind, call, row, column, _mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
-    finish(kind, call, row, column + 16, _mm512_castsi512_si256(b), _mm512_extracti64x4_epi64(b, 1));
-#else
     finish(kind, call, row, column, a, b);
-#endif
 }
 #endif
 

@@ -18,6 +18,8 @@ static void shape_tiles(int64_t tokens) {
 typedef struct {
     _Alignas(64) int32_t sums[2 * TILE_HEIGHT][PANEL];
     int64_t row, column, tokens;
+    const char *ahead; /* weights to fetch meanwhile, `lines` of them a step */
+    int64_t lines;
 } unfinished;
 
 INLINE void finish_some(const int kind, const linear_call *caller, const unfinished *u, int64_t from, int64_t to) {
@@ -25,18 +27,12 @@ INLINE void finish_some(const int kind, const linear_call *caller, const unfinis
     const linear_call call = *caller;
     const int64_t column = u->column;
     const ints start_a = load_ints(call.layer->start + column), start_b = load_ints(call.layer->start + column + LANES);
-#if LAPIS_EMULATE
-    for (int64_t r = from; r < to; r++)
-        finish_row(kind, &call, u->row + r, column, add32(load_ints(u->sums[r]), start_a),
-                   add32(load_ints(u->sums[r] + LANES), start_b));
-#else
     const vector_of_outputs a = outputs_from(kind, call.layer, column);
     const vector_of_outputs b = outputs_from(kind, call.layer, column + LANES);
     for (int64_t r = from; r < to; r++) {
         finish_vector(kind, &call, &a, u->row + r, column, add32(load_ints(u->sums[r]), start_a));
         finish_vector(kind, &call, &b, u->row + r, column + LANES, add32(load_ints(u->sums[r] + LANES), start_b));
     }
-#endif
 }
 
 /* One step of products; each tile is loaded anew, if at all, as soon as its last product has begun. */
@@ -55,6 +51,7 @@ INLINE void matrix_step(const int tall, const int load, const uint8_t *codes, in
  * side, which they cannot find out for themselves across so many instructions. */
 INLINE void matrix_tile(const int kind, const int tall, const linear_call *call, const unfinished *before,
                         unfinished *now) {
+    const char *ahead = now->ahead;
     const linear *layer = call->layer;
     const int64_t stride = call->code_stride, steps = layer->groups * 4 / TILE_BYTES;
     const uint8_t *codes = call->codes + now->row * stride;
@@ -73,6 +70,7 @@ INLINE void matrix_tile(const int kind, const int tall, const linear_call *call,
     tile_load(7, weight + TILE_BYTES, PANEL * 4);
     for (int64_t step = 1; step < steps; step++) {
         matrix_step(tall, 1, codes += TILE_BYTES, stride, weight += TILE_HEIGHT * PANEL * 4);
+        for (int64_t i = 0; i < now->lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
         const int64_t stop = done + share < before->tokens ? done + share : before->tokens;
         finish_some(kind, call, before, done, stop);
         done = stop;
@@ -118,17 +116,20 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
     tiles[1].row = tiles[1].column = tiles[1].tokens = 0;
     for (; from < to; from += block) {
         int64_t stop = from + block < to ? from + block : to;
+        const int64_t fetches = (stop - from + HEIGHT - 1) / HEIGHT * PAIR * (layer->groups * 4 / TILE_BYTES - 1);
+        const int64_t lines = fetches ? (PAIR * bytes / 64 + fetches - 1) / fetches : 0;
         for (int64_t panel = 0; panel < layer->panels; panel += PAIR) {
             const int64_t last = panel + PAIR < layer->panels ? panel + PAIR : layer->panels;
-            const int64_t ahead = last + PAIR < layer->panels ? PAIR : layer->panels - last;
+            /* Behind a layer's last panels lies the next layer. */
+            const char *ahead = (const char *)layer->weight + last * bytes;
             for (int64_t row = from; row < stop; row += HEIGHT) {
                 const int64_t tokens = stop - row < HEIGHT ? stop - row : HEIGHT;
                 if (tokens != shaped) shape_tiles(shaped = tokens);
-                fetch_ahead(ahead ? layer->weight + last * bytes : NULL, ahead * bytes, row - from, row - from + tokens,
-                            stop - from);
                 for (int64_t p = panel; p < last; p++, turn ^= 1) {
                     unfinished *now = tiles + turn;
                     now->row = row, now->column = p * PANEL, now->tokens = tokens;
+                    now->ahead = ahead, now->lines = lines;
+                    ahead += lines * 64 * (layer->groups * 4 / TILE_BYTES - 1);
                     MATRICES[layer->kind](call, tiles + (turn ^ 1), now);
                 }
             }

@@ -1,5 +1,5 @@
-/* What the engine does to one token or one patch at a time; 256 bits wide on every x86 instruction set but for the
- * patch embedding's products. */
+/* What the engine does to one token or one patch at a time; 256 bits wide on every x86 instruction set but for norms and
+ * the patch embedding's products. */
 
 INLINE int64_t sum_of_four(__m256i x) {
     __m128i half = _mm_add_epi64(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
@@ -7,6 +7,30 @@ INLINE int64_t sum_of_four(__m256i x) {
 }
 
 /* LayerNorm and its quantizer for one token, padded with zeros. */
+#if LAPIS_WIDE
+static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *codes) {
+    __m512i total = _mm512_setzero_si512(), squares = total;
+    for (int64_t c = 0; c < call->padded; c += 8)
+        total = _mm512_add_epi64(total, _mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i *)(stream + c))));
+    const int64_t sum = _mm512_reduce_add_epi64(total), mean = norm_mean(sum, call->width);
+    const __m512i m = all32((int32_t)mean);
+    for (int64_t c = 0; c < call->padded; c += 16) {
+        const __m512i d = sub32(load_ints(stream + c), m), odd = _mm512_srli_epi64(d, 32);
+        squares = _mm512_add_epi64(squares, _mm512_mul_epi32(d, d));
+        squares = _mm512_add_epi64(squares, _mm512_mul_epi32(odd, odd));
+    }
+    /* Every zero beyond the width added m^2. */
+    const int64_t square = _mm512_reduce_add_epi64(squares) - (call->padded - call->width) * mean * mean;
+    const __m512 rstd = all_floats(norm_rstd(sum, mean, square, call->width, call->eps));
+    const __m512i low = all32((int32_t)call->low);
+    const __m128i span = _mm_set1_epi8((char)(call->high - call->low));
+    for (int64_t c = 0; c < call->padded; c += 16) {
+        __m512 pre = multiply_floats(to_floats(sub32(load_ints(stream + c), m)), rstd);
+        pre = add_floats(multiply_floats(pre, load_floats(call->gain + c)), load_floats(call->shift + c));
+        _mm_storeu_si128((__m128i *)(codes + c), _mm_min_epu8(narrow_wide(pre, low), span));
+    }
+}
+#else
 static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *codes) {
     __m256i total = _mm256_setzero_si256(), squares = total;
     for (int64_t c = 0; c < call->padded; c += 8) {
@@ -39,6 +63,7 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
         _mm_storeu_si128((__m128i *)(codes + c), _mm_min_epu8(narrow_codes(half[0], half[1], low), span));
     }
 }
+#endif
 
 static void readout_row(const readout_call *call, const int32_t *acc, int64_t channels, int32_t offset, float factor,
                         uint8_t *codes) {
@@ -67,6 +92,12 @@ static void readout_row(const readout_call *call, const int32_t *acc, int64_t ch
     }
 }
 
+#if LAPIS_VNNI
+#define add_pairs(sum, x, y) ((sum) = _mm512_dpwssd_epi32(sum, x, y))
+#else
+#define add_pairs(sum, x, y) ((sum) = add32(sum, multiply_s16(x, y)))
+#endif
+
 INLINE void patch_tile(const int rows, const patch_call *call, const int16_t *patches, int64_t panel,
                        const int32_t *position, int64_t position_stride, int32_t *stream, int64_t stream_stride) {
     const int16_t *weight = call->weight + panel * PANEL * call->inputs;
@@ -76,8 +107,8 @@ INLINE void patch_tile(const int rows, const patch_call *call, const int16_t *pa
         ints a = load_ints(weight), b = load_ints(weight + LANES * 2);
         UNROLL for (int r = 0; r < rows; r++) {
             ints x = four_codes((const uint8_t *)(patches + r * call->inputs + k));
-            sum[r][0] = add32(sum[r][0], multiply_s16(x, a));
-            sum[r][1] = add32(sum[r][1], multiply_s16(x, b));
+            add_pairs(sum[r][0], x, a);
+            add_pairs(sum[r][1], x, b);
             SETTLE(sum[r][0], sum[r][1]);
         }
     }

@@ -1,40 +1,7 @@
 /* 512-bit vectors under the names of avx2.h. LAPIS_EMULATE builds the same source from SIMDe's portable versions, so
  * that a machine without AVX-512 can prove it. */
 #if LAPIS_EMULATE
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-/* SIMDe 0.7.4 declares this alias with the arguments of its masked sister. */
-#undef _mm512_madd_epi16
-#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
-/* And it lacks these. */
-static inline simde__m512 emulated_cvtepi32_ps(simde__m512i a) {
-    int32_t lanes[16];
-    float result[16];
-    simde_mm512_storeu_si512(lanes, a);
-    for (int i = 0; i < 16; i++) result[i] = (float)lanes[i];
-    return simde_mm512_loadu_ps(result);
-}
-static inline simde__m512i emulated_cvtepu8_epi32(simde__m128i a) {
-    uint8_t bytes[16];
-    int32_t lanes[16];
-    simde_mm_storeu_si128((simde__m128i *)bytes, a);
-    for (int i = 0; i < 16; i++) lanes[i] = bytes[i];
-    return simde_mm512_loadu_si512(lanes);
-}
-static inline int32_t emulated_reduce(simde__m512i a, int32_t (*join)(int32_t, int32_t)) {
-    int32_t lanes[16];
-    simde_mm512_storeu_si512(lanes, a);
-    for (int i = 1; i < 16; i++) lanes[0] = join(lanes[0], lanes[i]);
-    return lanes[0];
-}
-static inline int32_t emulated_least(int32_t a, int32_t b) { return a < b ? a : b; }
-static inline int32_t emulated_greatest(int32_t a, int32_t b) { return a > b ? a : b; }
-static inline int32_t emulated_sum(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
-#define _mm512_reduce_min_epi32(a) emulated_reduce(a, emulated_least)
-#define _mm512_reduce_max_epi32(a) emulated_reduce(a, emulated_greatest)
-#define _mm512_reduce_add_epi32(a) emulated_reduce(a, emulated_sum)
-#define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
-#define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)
+#include "emulate.h"
 #endif
 #include <immintrin.h>
 
