@@ -66,14 +66,57 @@ static inline double sum_of_digits(__m128i sums) {
     return digit[0] + 256.0 * digit[1] + 65536.0 * digit[2] + 16777216.0 * digit[3];
 }
 
+#if LAPIS_WIDE
+/* The same for 16 integers. */
+static inline ints wide_magnitude(floats g) {
+    return _mm512_and_si512(_mm512_castps_si512(g), all32(INT32_MAX));
+}
+
+static inline ints wide_digits(floats g, floats scale, floats lift) {
+    const ints bias = all32(0x808080);
+    ints x = _mm512_cvtps_epi32(multiply_floats(multiply_floats(g, scale), lift));
+    return xor_ints(add32(x, bias), bias);
+}
+
+static inline ints wide_planes(ints x) {
+    return shuffle8(x, four_copies(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)));
+}
+
+static inline ints add_wide_digits(ints sums, ints planes) {
+    return add32(sums, multiply_s16(multiply_u8_s8(all8(1), planes), all16(1)));
+}
+
+static inline __m256i halves_greatest(ints x) {
+    return _mm256_max_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+}
+
+static inline __m256i halves_sum(ints x) {
+    return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+}
+#endif
+
 /* One row of g [count] to digits [count / 4][4 digits][4 tokens], and the sum of its integers. */
 static fixed_point split_row(const float *g, int64_t count, uint8_t *digits, double *total) {
-    __m256i most = _mm256_setzero_si256();
-    for (int64_t j = 0; j < count; j += 8) most = _mm256_max_epi32(most, magnitude(load_row(g + j, count - j)));
+    __m256i most = _mm256_setzero_si256(), sums = most;
+    int64_t j = 0;
+#if LAPIS_WIDE
+    ints wide_most = zero_ints(), wide_sums = wide_most;
+    for (; j + 16 <= count; j += 16) wide_most = max_s32(wide_most, wide_magnitude(load_floats(g + j)));
+    most = halves_greatest(wide_most);
+#endif
+    for (; j < count; j += 8) most = _mm256_max_epi32(most, magnitude(load_row(g + j, count - j)));
     fixed_point f = fixed_point_of(greatest_s32(most));
     __m256 scale = _mm256_set1_ps(f.scale), lift = _mm256_set1_ps(f.lift);
-    __m256i sums = _mm256_setzero_si256();
-    for (int64_t j = 0; j < count; j += 8) {
+    j = 0;
+#if LAPIS_WIDE
+    for (; j + 16 <= count; j += 16) {
+        ints planes = wide_planes(wide_digits(load_floats(g + j), all_floats(f.scale), all_floats(f.lift)));
+        wide_sums = add_wide_digits(wide_sums, planes);
+        store_ints(digits + j * DIGITS, planes);
+    }
+    sums = halves_sum(wide_sums);
+#endif
+    for (; j < count; j += 8) {
         __m256i planes = digit_planes(digits_of(to_fixed(load_row(g + j, count - j), scale, lift)));
         sums = add_digits(sums, planes);
         _mm256_storeu_si256((__m256i *)(digits + j * DIGITS), planes);
@@ -82,10 +125,52 @@ static fixed_point split_row(const float *g, int64_t count, uint8_t *digits, dou
     return f;
 }
 
+#if LAPIS_WIDE
+/* 16 columns as split_columns has them. */
+static void split_16_columns(const float *g, int64_t stride, int64_t count, uint8_t *digits, int64_t digit_stride,
+                             fixed_point *f, double *total) {
+    ints most = zero_ints(), sums[4] = {most, most, most, most};
+    for (int64_t i = 0; i < count; i++) most = max_s32(most, wide_magnitude(load_floats(g + i * stride)));
+    int32_t largest[16];
+    float scales[16], lifts[16];
+    store_ints(largest, most);
+    for (int i = 0; i < 16; i++) f[i] = fixed_point_of(largest[i]), scales[i] = f[i].scale, lifts[i] = f[i].lift;
+    const floats scale = load_floats(scales), lift = load_floats(lifts);
+    for (int64_t i = 0; i < count; i += 4) {
+        ints x[4];
+        for (int r = 0; r < 4; r++)
+            x[r] = wide_digits(i + r < count ? load_floats(g + (i + r) * stride) : zero_floats(), scale, lift);
+        ints a = _mm512_unpacklo_epi32(x[0], x[1]), b = _mm512_unpackhi_epi32(x[0], x[1]);
+        ints c = _mm512_unpacklo_epi32(x[2], x[3]), d = _mm512_unpackhi_epi32(x[2], x[3]);
+        ints column[4] = {_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d),
+                          _mm512_unpackhi_epi64(b, d)};
+        UNROLL for (int k = 0; k < 4; k++) {
+            ints planes = wide_planes(column[k]);
+            sums[k] = add_wide_digits(sums[k], planes);
+            uint8_t *to = digits + k * digit_stride + i * DIGITS;
+            _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(planes));
+            _mm_storeu_si128((__m128i *)(to + 4 * digit_stride), _mm512_extracti32x4_epi32(planes, 1));
+            _mm_storeu_si128((__m128i *)(to + 8 * digit_stride), _mm512_extracti32x4_epi32(planes, 2));
+            _mm_storeu_si128((__m128i *)(to + 12 * digit_stride), _mm512_extracti32x4_epi32(planes, 3));
+        }
+    }
+    for (int k = 0; k < 4; k++) {
+        _Alignas(64) int32_t lanes[16];
+        store_ints(lanes, sums[k]);
+        for (int n = 0; n < 4; n++) total[4 * n + k] = sum_of_digits(_mm_load_si128((const __m128i *)(lanes + 4 * n)));
+    }
+}
+#endif
+
 /* Columns of g [count, stride], at most COLUMN_BLOCK of them, to digits [column][count / 4][4 digits][4 tokens]. */
 static void split_columns(const float *g, int64_t stride, int64_t count, int64_t columns, uint8_t *digits,
                           int64_t digit_stride, fixed_point *f, double *total) {
-    for (int64_t j = 0; j < columns; j += 8) {
+    int64_t j = 0;
+#if LAPIS_WIDE
+    for (; j + 16 <= columns; j += 16)
+        split_16_columns(g + j, stride, count, digits + j * digit_stride, digit_stride, f + j, total + j);
+#endif
+    for (; j < columns; j += 8) {
         int64_t left = columns - j, many = left < 8 ? left : 8;
         __m256i most = _mm256_setzero_si256();
         for (int64_t i = 0; i < count; i++)

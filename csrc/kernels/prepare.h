@@ -1,5 +1,5 @@
-/* Codes into the layouts that the kernels read. 256 bits wide on every x86 instruction set: this is a small part of the
- * work and bound by memory.
+/* Codes into the layouts that the kernels read. 256 bits wide on every x86 instruction set but for floats, of which
+ * there are more: this is a small part of the work and bound by memory.
  *
  * A prepared matrix is u8 [tokens, width], zero beyond its channels and with zero tokens up to a multiple of 16. */
 
@@ -99,28 +99,46 @@ static void prepare_f32(const float *x, int64_t stride, int64_t channels, int sh
     const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i most = zero;
     __m256 low = _mm256_setzero_ps(), high = low, equal = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+#if LAPIS_WIDE
+    floats wide_low = zero_floats(), wide_high = wide_low;
+    unsigned same = 0xffff;
+#endif
     for (int64_t n = 0; n < m->tokens; n++, x += stride) {
         uint8_t *out = m->codes + n * m->width;
         __m256i sum = zero;
         for (int64_t c = 0; c < channels; c += 32) {
             /* Eight tokens ahead: codes as floats are large, and this is all that is done with them. */
             __builtin_prefetch(x + 8 * stride + c), __builtin_prefetch(x + 8 * stride + c + 16);
-            __m256 value[4];
-            __m256i part[4];
-            const int whole = channels - c >= 32;
-            for (int i = 0; i < 4; i++)
-                value[i] = whole ? _mm256_loadu_ps(x + c + 8 * i) : load_first(x + c + 8 * i, channels - c - 8 * i);
-            for (int i = 0; i < 4; i++) {
-                __m256i z = _mm256_cvtps_epi32(value[i]);
-                equal = _mm256_and_ps(equal, _mm256_cmp_ps(_mm256_cvtepi32_ps(z), value[i], _CMP_EQ_OQ));
-                low = _mm256_min_ps(low, value[i]);
-                high = _mm256_max_ps(high, value[i]);
-                part[i] = _mm256_add_epi32(z, shifts);
+            __m256i v;
+#if LAPIS_WIDE
+            if (channels - c >= 32) {
+                const floats a = load_floats(x + c), b = load_floats(x + c + 16);
+                const ints za = _mm512_cvtps_epi32(a), zb = _mm512_cvtps_epi32(b);
+                same &= _mm512_cmp_ps_mask(to_floats(za), a, _CMP_EQ_OQ) & _mm512_cmp_ps_mask(to_floats(zb), b, _CMP_EQ_OQ);
+                wide_low = _mm512_min_ps(wide_low, _mm512_min_ps(a, b));
+                wide_high = _mm512_max_ps(wide_high, _mm512_max_ps(a, b));
+                v = _mm256_set_m128i(_mm512_cvtepi32_epi8(add32(zb, all32(shift))),
+                                     _mm512_cvtepi32_epi8(add32(za, all32(shift))));
+            } else
+#endif
+            {
+                __m256 value[4];
+                __m256i part[4];
+                const int whole = channels - c >= 32;
+                for (int i = 0; i < 4; i++)
+                    value[i] = whole ? _mm256_loadu_ps(x + c + 8 * i) : load_first(x + c + 8 * i, channels - c - 8 * i);
+                for (int i = 0; i < 4; i++) {
+                    __m256i z = _mm256_cvtps_epi32(value[i]);
+                    equal = _mm256_and_ps(equal, _mm256_cmp_ps(_mm256_cvtepi32_ps(z), value[i], _CMP_EQ_OQ));
+                    low = _mm256_min_ps(low, value[i]);
+                    high = _mm256_max_ps(high, value[i]);
+                    part[i] = _mm256_add_epi32(z, shifts);
+                }
+                if (!whole)
+                    for (int i = 0; i < 4; i++) part[i] = _mm256_and_si256(part[i], first_lanes(channels - c - 8 * i));
+                v = _mm256_packus_epi16(_mm256_packs_epi32(part[0], part[1]), _mm256_packs_epi32(part[2], part[3]));
+                v = _mm256_permutevar8x32_epi32(v, in_order);
             }
-            if (!whole)
-                for (int i = 0; i < 4; i++) part[i] = _mm256_and_si256(part[i], first_lanes(channels - c - 8 * i));
-            __m256i v = _mm256_packus_epi16(_mm256_packs_epi32(part[0], part[1]), _mm256_packs_epi32(part[2], part[3]));
-            v = _mm256_permutevar8x32_epi32(v, in_order);
             _mm256_storeu_si256((__m256i *)(out + c), v);
             sum = _mm256_add_epi64(sum, _mm256_sad_epu8(v, zero));
             most = _mm256_max_epu8(most, v);
@@ -136,6 +154,16 @@ static void prepare_f32(const float *x, int64_t stride, int64_t channels, int sh
         range->high = highs[i] > range->high ? highs[i] : range->high;
     }
     range->integers &= _mm256_movemask_ps(equal) == 255;
+#if LAPIS_WIDE
+    float wide_lows[16], wide_highs[16];
+    store_floats(wide_lows, wide_low);
+    store_floats(wide_highs, wide_high);
+    for (int i = 0; i < 16; i++) {
+        range->low = wide_lows[i] < range->low ? wide_lows[i] : range->low;
+        range->high = wide_highs[i] > range->high ? wide_highs[i] : range->high;
+    }
+    range->integers &= same == 0xffff;
+#endif
 }
 
 /* Codes of q rows from..from+q->tokens and of every key of one (b, h). */

@@ -144,9 +144,7 @@ class Deployed(nn.Module):
     def _classify(self, stream: Tensor) -> Tensor:
         if self.config.mean_pooling:
             patches = stream.shape[1] - 1
-            pooled = torch.floor(
-                (2 * stream[:, 1:].sum(dim=1) + patches).long().div(2 * patches, rounding_mode="floor")
-            )
+            pooled = (2 * stream[:, 1:].sum(dim=1) + patches).long().div(2 * patches, rounding_mode="floor")
         else:
             pooled = stream[:, 0]
         unit = self._standardised(pooled.double()) * float(1 << arithmetic.POOLED_BITS)

@@ -1,7 +1,7 @@
 """Recovery of cifar10_tiny_unsigned: power-of-two rows and a spike-coded readout, W32.
 
 Command:   lapis train cifar10_tiny_unsigned_pow2 --data DIR --start runs/cifar10_tiny_unsigned
-             --teacher runs/cifar10_tiny_teacher
+             --teacher runs/cifar10_tiny_teacher_128
 Expected:  within 0.3 points of cifar10_tiny_unsigned.
 Ours:      not yet recorded.
 """

@@ -1,7 +1,7 @@
 """Recovery of cifar10_tiny_unsigned: power-of-two rows, a spike-coded readout and 6-bit weights.
 
 Command:   lapis train cifar10_tiny_unsigned_w6 --data DIR --start runs/cifar10_tiny_unsigned_pow2
-             --teacher runs/cifar10_tiny_teacher
+             --teacher runs/cifar10_tiny_teacher_128
 Expected:  at most 0.6 points below cifar10_tiny_unsigned.
 Ours:      not yet recorded.
 """

@@ -1,0 +1,21 @@
+"""The teacher at 128 px, from the one at 96: patches of 4 by 4 pixels of an image instead of 5.3.
+
+Command:   lapis train cifar10_tiny_teacher_128 --data DIR --start runs/cifar10_tiny_teacher
+Expected:  about 95 %; this stage is ours.
+Ours:      @TEACHER128@
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapis.train.recipes.cifar10_tiny_teacher import RECIPE as SMALLER
+
+RECIPE = replace(
+    SMALLER,
+    name="cifar10_tiny_teacher_128",
+    model=SMALLER.model.replace(image_size=128),
+    start="runs/cifar10_tiny_teacher",
+    optim=replace(SMALLER.optim, lr=1.5e-4, epochs=0.7, warmup_epochs=0.03, head_scale=1.0),
+    keep=replace(SMALLER.keep, evaluate_epochs=0.7),
+)
