@@ -15,8 +15,8 @@ from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_OK
 
 NAME = "lapis_tiny_cifar10"
-# Measured by `lapis evaluate lapis_tiny_cifar10 --data DIR` on the whole test set: 9,280 of 10,000.
-RIGHT, RIGHT_IN_FIVE = 9280, 9995
+# Measured by `lapis evaluate lapis_tiny_cifar10 --data DIR` on the whole test set: 9,385 of 10,000.
+RIGHT, RIGHT_IN_FIVE = 9385, 9990
 
 
 @pytest.fixture(scope="module")

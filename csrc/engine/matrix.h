@@ -108,7 +108,7 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
     enum { HEIGHT = 2 * TILE_HEIGHT, PAIR = 2 };
     static void (*const MATRICES[3])(const linear_call *, const unfinished *, unfinished *) = {
         matrix_TO_CODES, matrix_TO_LADDER, matrix_TO_STREAM};
-    const int64_t bytes = layer->groups * PANEL * 4;
+    const int64_t bytes = layer->groups * PANEL * 4, loads = layer->groups * 4 / TILE_BYTES - 1;
     int64_t block = CACHED_CODES / (layer->groups * 4) / HEIGHT * HEIGHT, shaped = 0;
     if (block < HEIGHT) block = HEIGHT;
     unfinished tiles[2];
@@ -116,7 +116,7 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
     tiles[1].row = tiles[1].column = tiles[1].tokens = 0;
     for (; from < to; from += block) {
         int64_t stop = from + block < to ? from + block : to;
-        const int64_t fetches = (stop - from + HEIGHT - 1) / HEIGHT * PAIR * (layer->groups * 4 / TILE_BYTES - 1);
+        const int64_t fetches = (stop - from + HEIGHT - 1) / HEIGHT * PAIR * loads;
         const int64_t lines = fetches ? (PAIR * bytes / 64 + fetches - 1) / fetches : 0;
         for (int64_t panel = 0; panel < layer->panels; panel += PAIR) {
             const int64_t last = panel + PAIR < layer->panels ? panel + PAIR : layer->panels;
@@ -129,7 +129,7 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
                     unfinished *now = tiles + turn;
                     now->row = row, now->column = p * PANEL, now->tokens = tokens;
                     now->ahead = ahead, now->lines = lines;
-                    ahead += lines * 64 * (layer->groups * 4 / TILE_BYTES - 1);
+                    ahead += lines * 64 * loads;
                     MATRICES[layer->kind](call, tiles + (turn ^ 1), now);
                 }
             }

@@ -3,7 +3,7 @@
 Command:   lapis train cifar10_tiny --data DIR --start runs/cifar10_tiny_teacher_128
              --teacher runs/cifar10_tiny_teacher_128
 Expected:  94 % is the aim.
-Ours:      @EXACT128@
+Ours:      94.40 % of 10,000 (docs/records/cifar10_tiny), 1,322 s on two cores.
 
 The loss is the paper's; the teacher is a DeiT-Ti fine-tuned here, of the student's own width and depth.
 """

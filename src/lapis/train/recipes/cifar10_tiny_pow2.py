@@ -3,7 +3,7 @@
 Command:   lapis train cifar10_tiny_pow2 --data DIR --start runs/cifar10_tiny
              --teacher runs/cifar10_tiny_teacher_128
 Expected:  within 0.3 points of cifar10_tiny (the paper loses 0.31 on ImageNet).
-Ours:      @POW2@
+Ours:      93.72 % of 10,000 (docs/records/cifar10_tiny_pow2), 404 s on two cores.
 """
 
 from __future__ import annotations

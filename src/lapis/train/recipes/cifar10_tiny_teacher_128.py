@@ -2,7 +2,7 @@
 
 Command:   lapis train cifar10_tiny_teacher_128 --data DIR --start runs/cifar10_tiny_teacher
 Expected:  about 95 %; this stage is ours.
-Ours:      @TEACHER128@
+Ours:      95.15 % of 10,000 (docs/records/cifar10_tiny_teacher_128), 12 minutes on two cores without the pauses.
 """
 
 from __future__ import annotations

@@ -21,6 +21,6 @@ RECIPE = replace(
     model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
     start="runs/cifar10_tiny",
     lift=True,
-    optim=replace(SIGNED.optim, lr=1e-4, epochs=0.35, warmup_epochs=0.02),
-    keep=replace(SIGNED.keep, evaluate_epochs=0.35),
+    optim=replace(SIGNED.optim, lr=1e-4, epochs=0.25, warmup_epochs=0.02),
+    keep=replace(SIGNED.keep, evaluate_epochs=0.25),
 )
