@@ -97,7 +97,7 @@ INLINE void finish(const int kind, const linear_call *call, int64_t row, int64_t
 #if LAPIS_WIDE
 /* The same for sixteen outputs in one register. */
 INLINE __m512 floored_wide(__m512 pre) {
-    return _mm512_roundscale_ps(pre, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return _mm512_roundscale_ps(pre, _MM_FROUND_TO_NEG_INF);
 }
 
 /* 0..255 of floor(pre) less `least`. */
