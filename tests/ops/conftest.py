@@ -19,7 +19,7 @@ def run_on(isa: str) -> AbstractContextManager[None]:
         pytest.skip(f"no native kernels: {native.describe()}")
     if isa in native.isas():
         return native.force(isa)
-    if isa.startswith("avx512") and "avx2" in native.isas() and EMULATED.is_file():
+    if isa.startswith(("avx512", "amx")) and "avx2" in native.isas() and EMULATED.is_file():
         return native.force(isa, EMULATED)
     pytest.skip(f"this processor has no {isa} and there is no emulated build; `make emulate` makes one")
 
