@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lapis.convert.simulate import simulate
 
 from lapis import Session, assets, pack
 from lapis.cli import main
-from lapis.convert.simulate import simulate
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_OK
 

@@ -29,14 +29,18 @@ def check_window(window: int) -> int:
     return int(window)
 
 
+def check_integers(codes: npt.ArrayLike, name: str = "codes") -> npt.NDArray[Any]:
+    """Return `codes` as an array if they are integers, else raise."""
+    array = np.asarray(codes)
+    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
+        raise LapisError(f"{name} has dtype {array.dtype}; codes are integers, so round and cast them first")
+    return array
+
+
 def check_codes(codes: npt.ArrayLike, window: int, name: str = "codes") -> npt.NDArray[Any]:
     """Return `codes` as an integer array if every value lies in 0..window, else raise."""
     check_window(window)
-    array = np.asarray(codes)
-    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
-        raise LapisError(
-            f"{name} has dtype {array.dtype}; codes are integers 0..{window}, so round and cast them first"
-        )
+    array = check_integers(codes, name)
     if array.size:
         low, high = int(array.min()), int(array.max())
         if low < 0 or high > window:

@@ -21,6 +21,11 @@ Readout = Literal["real", "spikes"]
 Mode = Literal["unsigned", "offset", "signed"]
 
 FLOAT_WEIGHTS = 32
+DEPLOYED_BITS = 6
+# What a network must be to have a spiking form; its weights may have any width.
+DEPLOYED: dict[str, Any] = {"quantize": True, "relation": "laplacian", "row_scale": "pow2", "readout": "spikes"}
+# LayerNorm's epsilon, in every network and every executor.
+NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
 
 
@@ -124,16 +129,20 @@ class LapisConfig:
     def mean_pooling(self) -> bool:
         return self.style == "beit"
 
-    @property
-    def integer_deployable(self) -> bool:
-        """Whether the converted network runs in integers throughout."""
-        return (
-            self.quantize
-            and self.relation == "laplacian"
-            and self.row_scale == "pow2"
-            and self.readout == "spikes"
-            and self.weight_bits != FLOAT_WEIGHTS
+    def low(self, point: str) -> int:
+        """The least code at a measuring point: -T where it is signed, else 0. q and k share their mode."""
+        mode: Mode = getattr(self.modes, "qk" if point in ("q", "k") else point)
+        return -self.window if mode == "signed" else 0
+
+    def dense(self) -> LapisConfig:
+        """The plain transformer of the same shape: dot product, softmax, no quantizers."""
+        return self.replace(
+            quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
         )
+
+    def deployed(self, weight_bits: int = DEPLOYED_BITS) -> LapisConfig:
+        """This network as the paper deploys it: Laplacian, power-of-two rows, a spiking readout, integer weights."""
+        return self.replace(**DEPLOYED, weight_bits=weight_bits)
 
     def replace(self, **changes: Any) -> LapisConfig:
         """A copy with some fields changed; an unknown field is an error naming the nearest one."""

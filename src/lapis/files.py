@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from lapis.errors import LapisError
 
+# Files that are still being written; a killed process may leave one.
+PARTIAL = ".partial-"
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one, never a part."""
+
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
+    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one, never a part.
+
+    `content` is the bytes, or a function that writes them to an open file.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{PARTIAL}{path.name}.")
     except OSError as error:
         raise LapisError(f"cannot write {path}: {error.strerror}; choose a folder that can be written") from error
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
@@ -28,3 +40,21 @@ def write_atomically(path: Path, data: bytes) -> None:
         if isinstance(error, OSError):
             raise LapisError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written."""
+    for leftover in folder.glob(f"{PARTIAL}*"):
+        leftover.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for text, as UTF-8."""
+    write_atomically(path, text.encode())
+
+
+def save_figure(path: Path, figure: Any, **options: Any) -> None:
+    """The same for a matplotlib figure, as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", **{"dpi": 120, **options})
+    write_atomically(path, buffer.getvalue())

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lapis.config import nearest
+from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
@@ -30,7 +30,8 @@ NONE = "none"
 CODES_U8, CODES_F32 = 0, 1
 OUT_I32, OUT_F32 = 0, 1
 L1, HAMMING = 0, 1
-EXACT, POW2 = 0, 1
+# As csrc/lapis.h numbers them.
+ROW_SCALES: dict[RowScale, int] = {"exact": 0, "pow2": 1}
 
 Strides = ctypes.c_int64 * 3
 

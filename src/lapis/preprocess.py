@@ -1,23 +1,32 @@
-"""From any image to what a network takes: size, crop, mean and standard deviation, in one record."""
+"""From any image to what a network takes: decoding, size, crop, mean and standard deviation, in one place."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from lapis.errors import LapisError
 
 Pixels = npt.NDArray[np.uint8]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+Triple = tuple[float, float, float]
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Mean and standard deviation of each colour, by the name of the rule.
+NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "cifar": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+}
 MAX_SIZE = 4096
 
 _FILTERS = {
@@ -33,8 +42,8 @@ class Preprocess:
     """x = (pixel / 255 - mean) / std after the short side was resized to size / crop and the centre cut out."""
 
     size: int
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    mean: Triple = IMAGENET_MEAN
+    std: Triple = IMAGENET_STD
     interpolation: Interpolation = "bicubic"
     crop: float = 1.0
 
@@ -44,7 +53,7 @@ class Preprocess:
         for name in ("mean", "std"):
             values = tuple(getattr(self, name))
             if len(values) != 3 or not all(_is_number(value) for value in values):
-                raise LapisError(f"{name}={values!r} must be three numbers, one a colour channel")
+                raise LapisError(f"{name}={values!r} must be three numbers, one per colour channel")
             object.__setattr__(self, name, tuple(float(value) for value in values))
         if min(self.std) < 1e-3:
             raise LapisError(f"std={self.std} holds a value below 0.001; pixels are on a scale from 0 to 1")
@@ -67,11 +76,6 @@ class Preprocess:
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
-    def normalise(self, images: Pixels) -> npt.NDArray[np.float32]:
-        """Bytes (..., 3) as the float32 that a network trains on."""
-        mean, std = (np.asarray(values, dtype=np.float32) for values in (self.mean, self.std))
-        return (images.astype(np.float32) / np.float32(255) - mean) / std
-
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -90,6 +94,45 @@ class Preprocess:
             name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
         }
         return cls(**checked)
+
+
+class UnreadableImageError(LapisError):
+    """An image that cannot be decoded; `where` names it."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"cannot read image {where}: {why}")
+        self.where = where
+
+    def __reduce__(self) -> Any:
+        # Exceptions cross from loader processes by pickle, which calls the class with `args` alone.
+        return UnreadableImageError, (self.where, str(self).split(": ", 1)[-1])
+
+
+def normalisation(name: str) -> tuple[Triple, Triple]:
+    """Mean and standard deviation by name."""
+    if name not in NORMALISATIONS:
+        raise LapisError(f"normalise={name!r} is unknown; use {', '.join(NORMALISATIONS)}")
+    return NORMALISATIONS[name]
+
+
+def read_image(path: str | Path) -> Pixels:
+    """Pixels (height, width, 3) of an image file."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableImageError(str(path), error.strerror or str(error)) from error
+    return decode(data, str(path))
+
+
+def decode(data: bytes, where: str) -> Pixels:
+    """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return np.asarray(image.convert("RGB"))
+    except UnidentifiedImageError as error:
+        raise UnreadableImageError(where, "it is not an image; use PNG, JPEG, WebP or another common format") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UnreadableImageError(where, str(error)) from error
 
 
 def check_pixels(image: npt.ArrayLike) -> Pixels:

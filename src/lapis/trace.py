@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,26 @@ class Trace:
     def note(self, block: int, point: Point, codes: Codes) -> None:
         self.codes[block, point] = codes
 
+    @classmethod
+    def joined(cls, parts: Sequence[Trace]) -> Trace:
+        """One trace of several batches, in their order."""
+        whole = cls(parts[0].window)
+        for key in parts[0]:
+            whole.note(*key, np.concatenate([part[key] for part in parts]))
+        return whole
+
     def __iter__(self) -> Iterator[tuple[int, Point]]:
         return iter(self.codes)
 
     def __len__(self) -> int:
         return len(self.codes)
+
+
+class Watched(NamedTuple):
+    """The logits of a run, and the codes at every measuring point."""
+
+    logits: Any
+    trace: Trace
 
 
 @dataclass

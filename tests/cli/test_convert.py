@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from lapis.convert.synthetic import random_network
 
 from lapis.cli import main
 from lapis.config import LapisConfig
-from lapis.convert.synthetic import random_network
 from lapis.errors import EXIT_OK
 from lapis.pack import save
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from lapis.convert.from_model import from_model
 from PIL import Image
 
 from lapis.cli import main
 from lapis.config import LapisConfig
-from lapis.convert.from_model import from_model
 from lapis.data.folder import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches

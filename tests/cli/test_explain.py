@@ -35,6 +35,7 @@ CONFIG = LapisConfig(
 def files(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same network as a checkpoint and packed, and a picture of another size."""
     from lapis.convert.from_model import from_model
+
     from lapis.nn import save_network
 
     folder = tmp_path_factory.mktemp("models")

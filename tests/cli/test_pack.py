@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from lapis.convert.synthetic import random_network
 
 from lapis.cli import main
 from lapis.config import LapisConfig
-from lapis.convert.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from lapis.convert.from_model import from_model
 
 from lapis import native
 from lapis.cli import main
 from lapis.config import LapisConfig
 from lapis.convert import simulate
-from lapis.convert.from_model import from_model
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import save

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.convert.test_simulate import configs
-
-from lapis.config import LapisConfig
 from lapis.convert.deployed import Deployed, as_deployed
 from lapis.convert.from_model import from_model
 from lapis.convert.trained import to_tensor
+from tests.convert.test_simulate import configs
+
+from lapis.config import LapisConfig
 from lapis.preprocess import Preprocess
 
 if TYPE_CHECKING:

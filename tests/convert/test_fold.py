@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lapis.convert.network import Layer, Readout
 
 from lapis.convert import arithmetic, fold
 from lapis.convert.fold import Grid, gelu
-from lapis.convert.network import Layer, Readout
 
 scales = st.floats(2.0**-20, 4.0, width=32)
 shifts = st.floats(-40.0, 40.0, width=32)

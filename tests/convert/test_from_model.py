@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 import torch
 import torch.nn.functional as F
+from lapis.convert.from_model import from_model
 
 from lapis.config import ActivationModes, LapisConfig, Mode
-from lapis.convert.from_model import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer

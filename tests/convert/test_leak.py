@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from lapis.convert.leak import AFFINITY_MAX, expand, leak_factor, leak_table, read
+
 from lapis.errors import LapisError
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.

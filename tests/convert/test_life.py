@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pytest
-
-from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.convert.from_model import from_model
 from lapis.convert.life import live
+
+from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.errors import LapisError
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from lapis.convert.from_model import from_model
+from lapis.convert.network import BATCH, Network, l1_distance, named_arrays
 
 from lapis.config import LapisConfig
 from lapis.convert import arithmetic
-from lapis.convert.from_model import from_model
-from lapis.convert.network import BATCH, Network, l1_distance, named_arrays
 from lapis.errors import LapisError
 
 if TYPE_CHECKING:

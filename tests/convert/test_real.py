@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from lapis.config import ActivationModes, preset
 from lapis.convert.from_model import from_model
 from lapis.convert.simulate import Events
 from lapis.convert.trained import stagewise_executor, to_tensor
 from lapis.convert.verify import spiking_executor, verify
+
+from lapis.config import ActivationModes, preset
 from lapis.data.slice import load_slice
 from lapis.nn import calibrate, load_backbone
 from lapis.pack import load, save

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from lapis.config import ActivationModes, LapisConfig, Mode
-from lapis.convert import arithmetic, leak
 from lapis.convert.from_model import from_model
 from lapis.convert.network import l1_distance
 from lapis.convert.simulate import WINDOWS_PER_BLOCK, fire, integrate, leak_affinities, mix, relate, simulate
+
+from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.convert import arithmetic, leak
 from lapis.energy.counts import OPERATORS, deliveries
 from lapis.spikes import encode, split_on_off
 from lapis.trace import POINTS, Tally

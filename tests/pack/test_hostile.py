@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lapis.convert.synthetic import random_network
 
 from lapis.config import ActivationModes, LapisConfig
-from lapis.convert.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import is_packed, load, pack
 

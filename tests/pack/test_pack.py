@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
-
-from lapis.config import ActivationModes, LapisConfig, Mode, preset
 from lapis.convert.from_model import from_model
 from lapis.convert.network import named_arrays
 from lapis.convert.synthetic import random_network
+from safetensors import safe_open
+
+from lapis.config import ActivationModes, LapisConfig, Mode, preset
 from lapis.errors import LapisError
 from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save

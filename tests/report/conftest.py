@@ -68,6 +68,7 @@ def explain_torch(small_model: Callable[..., Any]) -> Callable[[str], Made]:
 @pytest.fixture(scope="session")
 def explain_deployed(small_model: Callable[..., Any]) -> Callable[[str], Made]:
     from lapis.convert.from_model import from_model
+
     from lapis.report.page.from_network import explain_network
 
     @cache

@@ -6,7 +6,6 @@ import io
 
 import numpy as np
 import pytest
-
 from lapis.convert.life import Life
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[plot]'")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from lapis.convert.network import Network
+from lapis.convert.synthetic import random_network
 
 from lapis import native
 from lapis.config import LapisConfig
-from lapis.convert.network import Network
-from lapis.convert.synthetic import random_network
 from tests.ops.conftest import run_on
 
 DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}

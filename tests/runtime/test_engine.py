@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from lapis.convert.network import Layer, Network
 
 from lapis import native
 from lapis.config import ActivationModes
 from lapis.convert import arithmetic
 from lapis.convert.fold import Grid, gelu_ladder
-from lapis.convert.network import Layer, Network
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
 from lapis.runtime.engine import STAGES, Engine

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lapis.convert.network import Network
 from PIL import Image
 
 import lapis
 from lapis import native, pack
-from lapis.convert.network import Network
 from lapis.errors import LapisError
 from lapis.runtime import Session
 from lapis.runtime.session import NUMPY

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from lapis.train.scores import Scores, energy_of
 
 from lapis.config import LapisConfig
 from lapis.data.loader import Batch
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.train.evaluate import evaluate
-from lapis.train.scores import Scores, energy_of
 
 SMALL = LapisConfig(image_size=8, patch_size=4, classes=7, width=8, depth=1, heads=2)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from lapis.train.weights import find_weights
 
 from lapis import assets
 from lapis.config import ActivationModes, LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
 from lapis.train.start import open_model, start_network
-from lapis.train.weights import find_weights
 
 EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
 DEPLOYED = EXACT.replace(row_scale="pow2", readout="spikes", weight_bits=6)

@@ -53,7 +53,7 @@ def bench_network(config: LapisConfig, quiet: bool) -> Any:
     DeiT-Ti with unsigned codes showed .44 to .47 and .11; the quiet network imitates that, and nothing says that
     another trained network will. The event-driven layer helps only the quiet one, so both are timed.
     """
-    from lapis.convert.synthetic import random_network
+    from lapis.deploy.synthetic import random_network
 
     network = random_network(config)
     if not quiet:

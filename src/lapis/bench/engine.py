@@ -28,8 +28,8 @@ from lapis.config import LapisConfig, preset
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
 
 SHAPES = {
-    "small": preset("lapis_small", row_scale="pow2", readout="spikes", weight_bits=6),
-    "tiny": preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6, image_size=96, classes=10),
+    "small": preset("lapis_small").deployed(),
+    "tiny": preset("lapis_tiny", image_size=96, classes=10).deployed(),
 }
 # Sides of ViT-S images: 65 to 1,025 tokens.
 GROWTH = (128, 160, 192, 224, 288, 320, 384, 448, 512)
@@ -249,7 +249,7 @@ def stage_macs(config: LapisConfig) -> dict[str, int]:
 
 def growth(sides: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     """Milliseconds of one ViT-S image on one thread against its tokens."""
-    from lapis.convert.synthetic import random_network
+    from lapis.deploy.synthetic import random_network
     from lapis.runtime.engine import Engine
 
     made = []
@@ -278,7 +278,7 @@ def soak(predictions: int, log: IO[str]) -> dict[str, Any]:
     """Many predictions of one session: every answer equal to the first, and memory that does not grow."""
     import resource
 
-    from lapis.convert.synthetic import random_network
+    from lapis.deploy.synthetic import random_network
     from lapis.runtime import Session
 
     session = Session(random_network(SHAPES["tiny"]), threads=2)

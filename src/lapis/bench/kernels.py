@@ -15,16 +15,17 @@ from torch import Tensor
 from lapis import native
 from lapis.bench.runner import Contender, Task
 from lapis.config import preset
+from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT
 from lapis.ops.attention import native as attention_native
 from lapis.ops.attention import reference as attention_reference
 from lapis.ops.integer_attention import native as integer_native
 from lapis.ops.integer_attention import reference as integer_reference
-from lapis.ops.l1_distance import custom, eager, reference
+from lapis.ops.l1_distance import eager, reference, torch_native
 from lapis.ops.l1_distance import native as l1_native
-from lapis.ops.lsq import custom as lsq_custom
 from lapis.ops.lsq import eager as lsq_eager
+from lapis.ops.lsq import torch_native as lsq_native
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _distance(size: Size, q: Any, k: Any, threads: int) -> Task:
         str(size),
         Contender("lapis u8 codes", lambda: l1_native.l1_distance(q, k, threads)),
         (
-            Contender("lapis fp32 codes", lambda: custom.l1_distance(q_real, k_real)),
+            Contender("lapis fp32 codes", lambda: torch_native.l1_distance(q_real, k_real)),
             Contender("torch.cdist p=1", lambda: torch.cdist(q_real, k_real, p=1.0)),
             Contender("fp32 batched matmul", lambda: q_real @ k_real.transpose(-1, -2)),
         ),
@@ -90,13 +91,13 @@ def _distance_training(size: Size, q: Any, k: Any) -> Task:
         return torch.autograd.grad(relate(q_real, k_real), (q_real, k_real), grad)
 
     def check() -> None:
-        for made, wanted in zip(both_ways(custom.l1_distance), both_ways(eager.l1_distance), strict=True):
+        for made, wanted in zip(both_ways(torch_native.l1_distance), both_ways(eager.l1_distance), strict=True):
             _require(bool((made - wanted).abs().max() <= TOLERANCE * wanted.abs().max()), "gradient of the distance")
 
     return Task(
         "distance forward and backward",
         str(size),
-        Contender("lapis", lambda: both_ways(custom.l1_distance)),
+        Contender("lapis", lambda: both_ways(torch_native.l1_distance)),
         (
             Contender("torch.cdist p=1", lambda: both_ways(eager.l1_distance)),
             Contender("fp32 batched matmul", lambda: both_ways(lambda a, b: a @ b.transpose(-1, -2))),
@@ -108,18 +109,18 @@ def _distance_training(size: Size, q: Any, k: Any) -> Task:
 
 def _attention(size: Size, q: Any, k: Any, v: Any, threads: int) -> Task:
     tau = np.full(size.heads, size.window * size.channels**0.5 / 3)
-    tables = integer_reference.fixed_point_tables(tau, size.channels * size.window + 1)
+    tables = tables_of(tau, size.channels * size.window + 1)
     values = v.astype(np.float32)
     q_real, k_real, v_real = (torch.from_numpy(x).float() for x in (q, k, v))
 
     def fused() -> Any:
-        return attention_native.attention(q, k, values, tau, size.window, "pow2", threads=threads)
+        return attention_native.attention(q, k, values, tau, "pow2", threads=threads)
 
     def integers() -> Any:
         return integer_native.integer_attention(q, k, v, tables, threads=threads)
 
     def check() -> None:
-        wanted = attention_reference.attention(q[:1], k[:1], v[:1], tau, size.window, "pow2")
+        wanted = attention_reference.attention(q[:1], k[:1], v[:1], tau, "pow2")
         _require(bool(np.abs(fused()[:1] - wanted).max() <= TOLERANCE * np.abs(wanted).max()), "fused attention")
         exact = integer_reference.integer_attention(q[:1], k[:1], v[:1], tables)
         _require(all((a[:1] == b).all() for a, b in zip(integers(), exact, strict=True)), "integer attention")
@@ -148,13 +149,13 @@ def _quantizer(size: Size) -> Task:
         return value, *torch.autograd.grad(value, (x, step), grad)
 
     def check() -> None:
-        made, wanted = both_ways(lsq_custom), both_ways(lsq_eager)
+        made, wanted = both_ways(lsq_native), both_ways(lsq_eager)
         _require(made[0].equal(wanted[0]) and made[1].equal(wanted[1]), "quantizer")
 
     return Task(
         "quantizer forward and backward",
         f"{size.batch}x{size.tokens}x{size.heads * size.channels}",
-        Contender("lapis", lambda: both_ways(lsq_custom)),
+        Contender("lapis", lambda: both_ways(lsq_native)),
         (Contender("torch eager", lambda: both_ways(lsq_eager)),),
         check,
     )

@@ -7,25 +7,30 @@ from pathlib import Path
 
 import click
 
-from lapis.cli.needs import needed_torch
+from lapis.cli.options import (
+    data_option,
+    device_option,
+    json_option,
+    quiet_option,
+    torch_threads_option,
+    with_torch_threads,
+)
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 
 @click.command()
 @click.argument("study")
 @click.option("--recipe", default="cifar10_tiny", show_default=True, help="The recipe that is varied.")
-@click.option(
-    "--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help="Folder of the dataset [LAPIS_DATA]."
-)
+@data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
 @click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
 @click.option("--teacher", help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change every variant alike.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@device_option
+@torch_threads_option
+@quiet_option
+@json_option
 def command(
     study: str,
     recipe: str,
@@ -50,7 +55,7 @@ def command(
     Example:
       lapis ablate relation --data ~/data --start deit.safetensors --set optim.epochs=0.5 --seeds 0,1,2
     """
-    torch = needed_torch()
+    with_torch_threads(threads)
 
     from lapis.train.ablate import run_study, table, variants, write_study
     from lapis.train.distributed import join, leave
@@ -60,8 +65,6 @@ def command(
     rows = variants(study, recipe, [*changes, *settings])
     numbers = _seeds(seeds)
     folder = out or Path("runs") / f"ablate_{study}"
-    if threads is not None:
-        torch.set_num_threads(threads)
     processes = join(device)
     try:
         records = run_study(rows, numbers, data, folder, processes, quiet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from pathlib import Path
@@ -10,19 +9,24 @@ from typing import Any
 
 import click
 
+from lapis import models
+from lapis.cli.options import data_option, images_option, json_option
+from lapis.data.open import resized_batches, some_images
+from lapis.deploy.neuron import live
+from lapis.deploy.simulate import Events, Simulator
+from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.files import write_atomically
+from lapis.files import save_figure
+from lapis.report.neuron import neuron_life
+from lapis.trace import POINTS, Tally
+
+BATCH = 4
 
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    envvar="LAPIS_DATA",
-    help="Folder with test images [LAPIS_DATA]; the packaged CIFAR-10 slice by default.",
-)
-@click.option("-n", "--images", "count", type=click.IntRange(1), default=2, show_default=True, help="Images to run.")
+@data_option("Folder with test images; the packaged CIFAR-10 slice by default")
+@images_option(2)
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the life of one neuron to this PNG file.")
 @click.option(
     "--neuron",
@@ -32,7 +36,7 @@ from lapis.files import write_atomically
     metavar="BLOCK TOKEN CHANNEL",
     help="Which value neuron to draw, on the first image.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(
     model: str,
     data: Path | None,
@@ -50,18 +54,12 @@ def command(
     Example:
       lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
     """
-    from lapis.cli.model import open_deployed
-    from lapis.convert.images import find_images, prepared
-    from lapis.convert.simulate import Events, Simulator
-    from lapis.energy.counts import OPERATORS
-    from lapis.trace import POINTS, Tally
-
-    network = open_deployed(model).network
+    network = models.open(model).network()
     simulator, events, tally = Simulator(network), Events(network.config.window), Tally()
     answers: list[int] = []
     first = None
     started = time.perf_counter()
-    for pixels, _ in prepared(find_images(data, count), network.preprocess, network.config.classes, 4):
+    for pixels, _ in resized_batches(some_images(data, count), network.preprocess, BATCH):
         first = pixels[0] if first is None else first
         logits, trace, happened = simulator.run(pixels)
         events.add(happened)
@@ -91,30 +89,25 @@ def command(
 
 
 def _draw(network: Any, image: Any, neuron: tuple[int, int, int], path: Path) -> None:
-    from lapis.convert.life import live
-    from lapis.report.neuron import neuron_life
-
     block, token, channel = neuron
     life = live(network, image, block, token, channel)
     figure = neuron_life(life, f"one value neuron: block {block}, token {token}, channel {channel}")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    write_atomically(path, buffer.getvalue())
+    save_figure(path, figure, metadata={"Software": None})
 
 
 def _table(record: dict[str, Any]) -> str:
     lines = [
-        f"{record['model']}: {record['images']} images as spikes, {record['seconds_per_image']:.2f} s an image",
+        f"{record['model']}: {record['images']} images as spikes, {record['seconds_per_image']:.2f} s per image",
         f"answers  {', '.join(map(str, record['answers']))}",
         f"latency  {record['latency_steps']} steps of windows (T = {record['window']}), "
         f"{record['latency_steps_with_leak']} with every leak run step by step",
     ]
     lines += [
-        f"  {point:13} {count:12,.0f} spikes an image, activity {record['activity'][point]:.3f}"
+        f"  {point:13} {count:12,.0f} spikes per image, activity {record['activity'][point]:.3f}"
         for point, count in record["spikes_per_image"].items()
     ]
     lines += [
-        f"  {operator:13} {count:12,.0f} synaptic operations an image"
+        f"  {operator:13} {count:12,.0f} synaptic operations per image"
         for operator, count in record["operations_per_image"].items()
     ]
     if "picture" in record:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lapis import assets
+from lapis import assets, models, pack
 from lapis.cli.info import processor
+from lapis.cli.options import json_option
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.report import story
@@ -23,8 +25,6 @@ MODEL = "lapis_tiny_cifar10"
 SHOWN = 12
 # Activities settle to the second digit within this many images.
 WATCHED = 64
-# What the smoke recipe needs to be deployable in integers.
-DEPLOYABLE = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6")
 
 Say = Callable[[str, str], None]
 
@@ -33,7 +33,7 @@ Say = Callable[[str, str], None]
 @click.option("--model", help=f"A packed file or a packaged model's name; {MODEL} by default.")
 @click.option("--train", is_flag=True, help="First train the smoke recipe (about a minute), convert it and pack it.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True, help="Folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the report's path only.")
 def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: bool) -> int:
     """Classify, verify, count and time a trained network on real CIFAR-10 images; the report's path comes last.
@@ -106,7 +106,7 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     tally, energy = story.spend(subject, images[:WATCHED])
     say(
         "energy",
-        f"{energy.energy_mj:.4f} mJ an image, {energy.ratio:.1f} times less than {energy.dense_energy_mj:.4f} mJ dense "
+        f"{energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than {energy.dense_energy_mj:.4f} dense "
         f"({energy.convention.name} convention, {energy.costs.node})",
     )
 
@@ -114,7 +114,7 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     against = f"no comparison: {speed.rival}"
     if speed.rival_ms is not None and speed.ratio is not None:
         against = f"{speed.ratio:.1f} times the speed of {speed.rival} ({speed.rival_ms:.2f} ms)"
-    say("speed", f"{speed.ours_ms:.2f} ms an image on one thread; {against}")
+    say("speed", f"{speed.ours_ms:.2f} ms per image on one thread; {against}")
 
     explained = explain_network(
         subject.network,
@@ -135,18 +135,15 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
 def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
     """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
     try:
-        from lapis.convert.trained import convert_checkpoint
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
         from lapis.train.sets import SLICE_TRAINS
-        from lapis.train.weights import find_weights
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
-    from lapis import pack
-
     folder = _fresh(out / "run")
-    recipe = recipes.load("smoke").with_overrides([*DEPLOYABLE, *settings])
+    smoke = recipes.load("smoke")
+    recipe = replace(smoke, model=smoke.model.deployed()).with_overrides(list(settings))
     processes = join("cpu")
     try:
         summary: dict[str, Any] = train(recipe, None, folder, processes, quiet=quiet)
@@ -154,11 +151,8 @@ def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()
         leave(processes)
     if summary["interrupted"]:
         raise KeyboardInterrupt
-    weights = find_weights(str(folder))
-    assert weights is not None
-    network, _ = convert_checkpoint(weights)
     path = out / "smoke.safetensors"
-    size = pack.save(path, network)
+    size = pack.save(path, models.open(folder).network())
     done = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
         f"{SLICE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
@@ -170,8 +164,13 @@ def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()
 
 
 def _packaged(model: str | None) -> Path | None:
-    """The model asked for; without one, the packaged model where this build has it."""
-    return assets.find(MODEL) if model is None else assets.resolve(model)
+    """The file of the packed model asked for; without one, of the packaged model where this build has it."""
+    if model is None:
+        return assets.find(MODEL)
+    opened = models.open(model)
+    if opened.kind != "packed":
+        raise LapisError(f"{model} is {models.KINDS[opened.kind]}; the demo takes a packed file: lapis pack {model}")
+    return opened.path
 
 
 def _make(folder: Path) -> None:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from lapis import models, runs
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, preset
 from lapis.data.images import Images, spread
-from lapis.data.open import open_images
+from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tally, side_by_side, tables
 from lapis.energy.operations import MEMORY, Memory
-from lapis.energy.paper import W6, Solution, figures, solve_base, solve_large
+from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.pack import is_packed
+from lapis.files import write_text
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
+from lapis.scores import WATCHED_IMAGES
+from lapis.settings import pairs, with_settings
 from lapis.trace import POINTS, Point, Tally
-from lapis.train.scores import WATCHED_IMAGES
-from lapis.train.weights import find_weights
-
-# A preset is priced as the paper deploys it unless --set says otherwise.
-DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": W6}
 
 _TABLE_WIDTH = 100
 # Images watched together; the codes of a batch lie in memory.
@@ -70,7 +68,8 @@ def command(
 ) -> None:
     """Estimate the energy of one image: operations counted, priced and summed under a named convention.
 
-    MODEL is a preset, priced as deployed (W6, power-of-two rows), or with --data a trained or packed model.
+    MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. The activities of a
+    run are those of its last test; others are measured on --data, or on the packaged images.
 
     \b
     Examples:
@@ -80,19 +79,20 @@ def command(
     if paper:
         _show_paper(as_json)
         return
-    config, rho = subject(model, data, activities, _pairs(activity, "--activity"), _pairs(set_, "--set"))
+    config, rho, source = subject(model, data, activities, pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
     made = estimate(config, rho, convention, table, terms)
     every = side_by_side(config, rho, table, terms) if compare else []
     written = []
     if csv is not None:
-        _write(csv, made.to_csv(per_block))
+        write_text(csv, made.to_csv(per_block))
         written.append(csv)
     if chart is not None:
         written.append(energy_chart(made, chart))
     if as_json:
         content = made.to_dict() | {
             "activities": rho.over_blocks(),
+            "activities_from": source,
             "conventions": [other.summary() for other in every],
             "written": [str(path) for path in written],
         }
@@ -100,6 +100,7 @@ def command(
         return
     console = _console()
     console.print(_heading(model, config), soft_wrap=True)
+    console.print(f"activities: {source}", soft_wrap=True)
     console.print(f"{made.convention.name} convention: {made.convention.says}", soft_wrap=True)
     included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
     console.print(f"costs: {table.name} ({table.node}); memory access {included}\n", soft_wrap=True)
@@ -111,68 +112,81 @@ def command(
         console.print(f"wrote {path} ({path.stat().st_size} bytes)", soft_wrap=True)
 
 
-_FETCHED: dict[Memory, str] = {"off": "", "once": "once an image", "each": "for each operation on it"}
+_FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for each operation on it"}
 
 
 def subject(
-    model: str | None,
-    data: str | None,
-    tally_file: Path | None,
-    given: Mapping[str, str],
-    changes: Mapping[str, str],
-) -> tuple[LapisConfig, Activities]:
-    """The network to price and how often its neurons fire, from whichever of the three ways the user chose."""
+    model: str | None, data: str | None, tally_file: Path | None, given: Mapping[str, str], changes: Sequence[str]
+) -> tuple[LapisConfig, Activities, str]:
+    """The network to price, how often its neurons fire, and where that was taken from.
+
+    A preset is priced as the paper deploys it, unless --set says otherwise.
+    """
     chosen = [name for name, there in (("--data", data), ("--activities", tally_file), ("--activity", given)) if there]
-    if len(chosen) != 1:
-        seen = " and ".join(chosen) if chosen else "no activities"
-        raise LapisError(f"{seen} given; use one of --activity all=0.3, --activities FILE.json or --data NAME")
-    fields = {name: _value(text) for name, text in changes.items()}
-    if data is not None:
-        if model is None:
-            raise LapisError("--data needs a MODEL to measure; give a trained or packed model")
-        config, tally = measured(model, data)
-        return config.replace(**fields), Activities.measured(config, tally)
+    if len(chosen) > 1:
+        raise LapisError(f"{' and '.join(chosen)} given; use one of them")
+    if model is None and not tally_file:
+        raise LapisError(f"no MODEL given; use a trained or packed model, or a preset: {', '.join(sorted(PRESETS))}")
+    if given:
+        config = with_settings(_config_of(str(model)), changes)
+        return config, Activities.uniform(config, _rates(given)), "given"
+    config, tally, source = _tallied(model, data, tally_file)
+    return with_settings(config, changes), Activities.measured(config, tally), source
+
+
+def _tallied(model: str | None, data: str | None, tally_file: Path | None) -> tuple[LapisConfig, Tally, str]:
+    """Activities that were counted: in a file, on images, or by the run that trained the model."""
+    if tally_file is None and model is not None:
+        recorded = Path(model) / runs.ACTIVITY_FILE
+        if data is None and recorded.is_file():
+            tally_file, model = recorded, None
+        elif data is None and model in PRESETS:
+            raise LapisError(f"{model} is a preset and has no activities; give --activity all=0.3 or --activities FILE")
     if tally_file is not None:
         tally, config_of_file = load_tally(tally_file)
-        if model is None and config_of_file is None:
+        config = config_of_file if model is None else _config_of(model)
+        if config is None:
             raise LapisError(f"{tally_file} does not say which network it was measured on; give a preset as MODEL")
-        base = config_of_file if model is None else preset(model, **DEPLOYED)
-        assert base is not None
-        config = base.replace(**fields)
-        return config, Activities.measured(config, tally)
-    if model is None:
-        raise LapisError(f"no MODEL given; use a preset: {', '.join(sorted(PRESETS))}")
-    config = preset(model, **DEPLOYED).replace(**fields)
-    return config, Activities.uniform(config, _rates(given))
+        return config, tally, f"{tally.images} images, counted in {tally_file}"
+    assert model is not None
+    return measured(model, data)
 
 
-def measured(model: str, data: str) -> tuple[LapisConfig, Tally]:
-    """The configuration of a trained or packed model and the tally of its spikes on `data`.
+def _config_of(model: str) -> LapisConfig:
+    return preset(model).deployed() if model in PRESETS else models.open(model).config
+
+
+def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
+    """The configuration of a trained or packed model, the tally of its spikes on images, and which images.
 
     The one place where a model becomes a tally: everything after it is the same for measured and given activities.
     """
-    images = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES)
-    path = find_weights(model)
-    if path is None or not path.is_file() or not is_packed(path):
-        return _measured_in_torch(model, images)
-    session, tally = Session(path), Tally()
+    if data is None:
+        images, place = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 slice"
+    else:
+        images, place = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
+    source = f"measured on {len(images)} images of {place}"
+    opened = models.open(model)
+    if opened.kind != "packed":
+        return *_measured_in_torch(opened, images), source
+    session, tally = Session(opened.network()), Tally()
     for start in range(0, len(images), BATCH):
         part = range(start, min(start + BATCH, len(images)))
         tally.add(session.watch([images.read(index) for index in part]).trace)
-    return session.config, tally
+    return session.config, tally, source
 
 
-def _measured_in_torch(model: str, images: Images) -> tuple[LapisConfig, Tally]:
-    from lapis.convert.deployed import as_deployed
+def _measured_in_torch(opened: models.Opened, images: Images) -> tuple[LapisConfig, Tally]:
+    models.torch_needed(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
+    from lapis.convert.evaluated import Evaluated
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
-    from lapis.train.start import open_model
 
-    opened = open_model(model)
-    if not opened.model.config.quantize:
-        raise LapisError(f"{model} is a dense network: nothing in it spikes, so there is no activity to measure")
-    runner = as_deployed(opened.model, opened.preprocess)
-    return opened.model.config, evaluate(runner, TestBatches(images, opened.preprocess, BATCH)).tally
+    network = opened.model()
+    if not network.config.quantize:
+        raise LapisError(f"{opened.source} is a dense network: nothing in it spikes, there is no activity to measure")
+    runner = Evaluated(network, opened.preprocess)
+    return network.config, evaluate(runner, TestBatches(images, opened.preprocess, BATCH)).tally
 
 
 def _rates(given: Mapping[str, str]) -> dict[Point, float]:
@@ -184,26 +198,6 @@ def _rates(given: Mapping[str, str]) -> dict[Point, float]:
             raise LapisError(f"--activity {name}={text} is not a number; give a share from 0 to 1") from error
         rates.update(dict.fromkeys(POINTS, share) if name == "all" else {name: share})
     return rates
-
-
-def _pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not (name and sign and value):
-            raise LapisError(f"{option} {word!r} is not NAME=VALUE")
-        pairs[name] = value
-    return pairs
-
-
-def _value(text: str) -> Any:
-    """A configuration value from its text: an integer, true or false, or a word."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 def _memory(word: str) -> Memory:
@@ -224,13 +218,6 @@ def _heading(model: str | None, config: LapisConfig) -> str:
         f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
         f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LapisError(f"{path} cannot be written: {error}") from error
 
 
 def _show_paper(as_json: bool) -> None:

@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lapis.cli.needs import needed_torch
+from lapis import models
+from lapis.cli.options import data_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, Pixels, spread
+from lapis.data.images import ArrayImages, Images, spread
 from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
+from lapis.display import Display
+from lapis.energy import energy_of
 from lapis.errors import LapisError
-from lapis.pack import is_packed
-from lapis.preprocess import Preprocess
+from lapis.models import Opened
+from lapis.preprocess import Pixels, Preprocess, normalisation
 from lapis.runtime import Session
 from lapis.runtime import evaluate as evaluate_session
+from lapis.scores import WATCHED_IMAGES, Scores
 from lapis.trace import Tally
-from lapis.train.display import Display
-from lapis.train.scores import WATCHED_IMAGES, Scores, energy_of
-from lapis.train.weights import find_weights
+
+if TYPE_CHECKING:
+    from lapis.nn import LapisViT
 
 # The share of the shorter side that foreign classifiers are commonly tested on, where images are not tiny.
 COMMON_CROP = 0.875
 CALIBRATED = "calibrated, not trained"
 
 
+@dataclass(frozen=True)
+class Import:
+    """How foreign weights become a network: a preset to import them as, calibrated on some images, or a size."""
+
+    preset: str | None
+    size: int | None
+    calibrate: int
+
+    @property
+    def asked(self) -> bool:
+        return self.preset is not None or self.size is not None
+
+
+@dataclass(frozen=True)
+class View:
+    """How images are shown to the network, where the file's own rule is overridden."""
+
+    normalise: str | None
+    crop: float | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """How the work is done: images per batch, decoding processes, threads, progress."""
+
+    batch: int
+    workers: int
+    threads: int | None
+    quiet: bool
+
+
 @click.command()
 @click.argument("model")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    envvar="LAPIS_DATA",
-    help="Folder with CIFAR batches, tar shards or class folders [LAPIS_DATA].",
-)
+@data_option("Folder with CIFAR batches, tar shards or class folders")
 @click.option("--preset", help="Import foreign weights as this Lapis network, calibrated but not trained.")
 @click.option(
     "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
@@ -45,12 +76,12 @@ CALIBRATED = "calibrated, not trained"
 @click.option("--normalise", help="imagenet, half or cifar; by default what the file says, else imagenet.")
 @click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
-@click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images a batch.")
+@click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@torch_threads_option
 @click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@quiet_option
+@json_option
 def command(
     model: str,
     data: Path | None,
@@ -80,15 +111,15 @@ def command(
     """
     images = open_images(resolve_data(data, None), "test")
     images = images if limit is None else spread(images, limit)
-    path = find_weights(model)
-    if path is not None and path.is_file() and is_packed(path):
-        if preset is not None or size is not None:
-            raise LapisError(f"--preset and --size import foreign weights; {model} is a packed network already")
-        record = _packed(path, images, batch, threads or 1, parse_shard(shard), quiet)
+    opened, imported, work = models.open(model), Import(preset, size, calibrate), Work(batch, workers, threads, quiet)
+    if imported.asked and opened.kind != "foreign":
+        raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
+    if opened.kind == "packed":
+        record = _packed(opened, images, work, parse_shard(shard))
     elif shard is not None:
         raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
-        record = _torch(model, images, preset, calibrate, size, normalise, crop, batch, workers, threads, quiet)
+        record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record}
     click.echo(json.dumps(record) if as_json else _table(record))
 
@@ -106,18 +137,16 @@ class _ByIndex:
         return self._images.read(index)
 
 
-def _packed(
-    path: Path, images: Images, batch: int, threads: int, shard: tuple[int, int], quiet: bool
-) -> dict[str, Any]:
+def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, by the native engine where there is one; torch is not needed."""
-    session, tally = Session(path, threads), Tally()
+    session, tally = Session(opened.network(), work.threads or 1), Tally()
     _check_classes(images.classes, session.config.classes)
-    with Display("evaluate", len(images), quiet=quiet) as display:
+    with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
             _ByIndex(images),
             images.labels,
-            batch,
+            work.batch,
             shard,
             lambda done, count: display.update(done * len(images) // count, ""),
             (tally, WATCHED_IMAGES),
@@ -144,61 +173,58 @@ def parse_shard(text: str | None) -> tuple[int, int]:
     return int(index), int(of)
 
 
-def _torch(
-    model: str,
-    images: Images,
-    preset: str | None,
-    calibrate: int,
-    size: int | None,
-    normalise: str | None,
-    crop: float | None,
-    batch: int,
-    workers: int,
-    threads: int | None,
-    quiet: bool,
-) -> dict[str, Any]:
+def _torch(opened: Opened, images: Images, imported: Import, view: View, work: Work) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    torch = needed_torch()
-
-    from lapis.convert.deployed import as_deployed
+    with_torch_threads(work.threads)
+    from lapis.convert.evaluated import Evaluated
     from lapis.data.loader import TestBatches
-    from lapis.data.transforms import normalise_by_name
-    from lapis.nn.calibrate import calibrate as calibrate_model
-    from lapis.nn.pretrained import load_backbone
     from lapis.train.evaluate import evaluate
-    from lapis.train.start import open_model
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    opened = open_model(model)
-    network = opened.model
-    # A file that says nothing of its training is not called trained.
-    state = str((opened.about or {}).get("state", "dense" if not network.config.quantize else "of unknown training"))
-    if preset is not None or size is not None:
-        if opened.about is not None:
-            raise LapisError(f"--preset and --size import foreign weights; {model} is a Lapis network already")
-        config = _import_config(network.config, preset, size)
-        network, state = load_backbone(opened.path or model, config), "dense" if preset is None else CALIBRATED
+    network, state = _network(opened, imported)
     _check_classes(images.classes, network.config.classes)
-    said = opened.preprocess
-    mean, std = (said.mean, said.std) if normalise is None else normalise_by_name(normalise)
-    if crop is None:
-        small = isinstance(images, ArrayImages)
-        crop = said.crop if opened.about is not None or small else COMMON_CROP
-    preprocess = Preprocess(network.config.image_size, mean, std, said.interpolation, crop)
-    if preset is not None:
-        # Calibration sees pixels, not labels; they are taken from the images at hand, and the output says so.
-        few = TestBatches(spread(images, calibrate), preprocess, batch, workers=workers)
-        calibrate_model(network, [one.images for one in few])
-    batches = TestBatches(images, preprocess, batch, network.config.classes, workers=workers)
-    with Display("evaluate", len(images), quiet=quiet) as display:
-        runner = as_deployed(network, preprocess)
+    preprocess = _preprocess(opened, network.config.image_size, view, small=isinstance(images, ArrayImages))
+    if imported.preset is not None:
+        _calibrate(network, images, preprocess, imported, work)
+    batches = TestBatches(images, preprocess, work.batch, workers=work.workers)
+    with Display("evaluate", len(images), quiet=work.quiet) as display:
+        runner = Evaluated(network, preprocess)
         scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.say(line)
     scores.energy = energy_of(network.config, scores.tally)
     record = {"state": state, **scores.as_dict(), "config": network.config.to_dict()}
-    return record if preset is None else record | {"calibration_images": min(calibrate, len(images))}
+    return record if imported.preset is None else record | {"calibration_images": min(imported.calibrate, len(images))}
+
+
+def _network(opened: Opened, imported: Import) -> tuple[LapisViT, str]:
+    """The network to evaluate, and what it may be called; a file that says nothing of its training is not trained."""
+    if imported.asked:
+        from lapis.nn import load_backbone
+
+        config = _import_config(opened.config, imported.preset, imported.size)
+        state = "dense" if imported.preset is None else CALIBRATED
+        return load_backbone(opened.path or opened.source, config), state
+    network = opened.model()
+    return network, str(opened.metadata.get("state", "of unknown training" if network.config.quantize else "dense"))
+
+
+def _preprocess(opened: Opened, size: int, view: View, small: bool) -> Preprocess:
+    known = opened.preprocess
+    mean, std = (known.mean, known.std) if view.normalise is None else normalisation(view.normalise)
+    crop = view.crop
+    if crop is None:
+        crop = known.crop if opened.kind == "checkpoint" or small else COMMON_CROP
+    return Preprocess(size, mean, std, known.interpolation, crop)
+
+
+def _calibrate(network: LapisViT, images: Images, preprocess: Preprocess, imported: Import, work: Work) -> None:
+    """Find steps and taus on some of the images at hand: calibration sees pixels, not labels. The output says so."""
+    from lapis.data.loader import TestBatches
+    from lapis.nn import calibrate
+    from lapis.nn.pixels import normalise
+
+    few = TestBatches(spread(images, imported.calibrate), preprocess, work.batch, workers=work.workers)
+    calibrate(network, [normalise(one.pixels, preprocess) for one in few])
 
 
 def _import_config(dense: LapisConfig, preset: str | None, size: int | None) -> LapisConfig:
@@ -228,7 +254,7 @@ def _table(record: dict[str, Any]) -> str:
     if record.get("energy"):
         energy = record["energy"]
         lines.append(
-            f"energy  {energy['energy_mj']:.4f} mJ an image, dense {energy['dense_energy_mj']:.4f} mJ "
+            f"energy  {energy['energy_mj']:.4f} mJ per image, dense {energy['dense_energy_mj']:.4f} mJ "
             f"(convention {energy['convention']})"
         )
     if record["state"] == CALIBRATED:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.options import json_option
 from lapis.report.page import write_page
 from lapis.report.page.open import explain_file
 
@@ -15,13 +16,14 @@ from lapis.report.page.open import explain_file
 @click.argument("model")
 @click.argument("image")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
 def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> None:
     """Write one HTML file that shows how MODEL saw IMAGE: attention, spikes, activity and energy.
 
-    MODEL is a packed file, a training checkpoint or a packaged model's name. IMAGE is a picture, or slice:N for one of
-    the packaged CIFAR-10 images. The page needs no network and recomputes attention from the spike times of this run.
+    MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
+    for one of the packaged CIFAR-10 images. The page needs no network and recomputes attention from the spike times of
+    this run.
 
     \b
     Example:

@@ -10,13 +10,14 @@ import click
 
 import lapis
 from lapis import native
+from lapis.cli.options import json_option
 
 # What a bug report needs to name, where it is installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(as_json: bool) -> None:
     """Versions and the machine, for a look or for a bug report.
 

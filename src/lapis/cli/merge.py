@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.options import json_option
 from lapis.errors import LapisError
 from lapis.runtime import Evaluation, merge
 
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(results: tuple[Path, ...], as_json: bool) -> None:
     """Put together what `lapis evaluate --shard I/N --json` printed on each process or machine.
 

@@ -8,9 +8,13 @@ from typing import Any
 
 import click
 
+from lapis import models
+from lapis.cli.options import json_option
 from lapis.config import preset
-from lapis.convert.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
+from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
+from lapis.pack import pack, save
 
 # Preset, classes and the paper's size in MB of 10**6 bytes.
 PAPER_SIZES = (
@@ -32,7 +36,7 @@ PAPER_SIZES = (
     help="Precision of the residual stream.",
 )
 @click.option("--sizes", is_flag=True, help="Pack the paper's models with random weights and print their sizes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes: bool, as_json: bool) -> int:
     """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
 
@@ -43,41 +47,36 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
       lapis pack runs/cifar10_tiny_w6 -o lapis_tiny.safetensors
       lapis pack --sizes
     """
-    from lapis.cli.model import open_deployed
-    from lapis.pack import save
-
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
         click.echo(json.dumps(rows) if as_json else _table(rows))
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or ask for --sizes")
-    opened = open_deployed(checkpoint, fraction_bits)
-    if opened.trained is None:
-        raise LapisError(f"{opened.path} is packed already; `lapis unpack` shows what it holds")
+    opened = models.open(checkpoint)
+    if opened.kind == "packed":
+        raise LapisError(f"{checkpoint} is packed already; `lapis unpack` shows what it holds")
+    network = opened.network(fraction_bits)
+    assert opened.path is not None
     target = out or opened.path.with_suffix(".packed.safetensors")
-    size = save(target, opened.network)
+    size = save(target, network)
     record = {
         "file": str(target),
         "bytes": size,
         "megabytes": size / 1e6,
-        "exact": opened.network.exact,
-        "fraction_bits": opened.network.fraction_bits,
-        "config": opened.network.config.to_dict(),
+        "exact": network.exact,
+        "fraction_bits": network.fraction_bits,
+        "config": network.config.to_dict(),
     }
     text = f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"
-    if not opened.network.exact:
+    if not network.exact:
         text += "\nIts weights are floats: executors agree up to the order of their sums, not bit for bit."
     click.echo(json.dumps(record) if as_json else text)
     return EXIT_OK
 
 
 def _size(name: str, classes: int, paper: float) -> dict[str, Any]:
-    from lapis.convert.synthetic import random_network
-    from lapis.pack import pack
-
-    config = preset(name, classes=classes, row_scale="pow2", readout="spikes", weight_bits=6)
-    size = len(pack(random_network(config)))
+    size = len(pack(random_network(preset(name, classes=classes).deployed())))
     return {"preset": name, "classes": classes, "bytes": size, "megabytes": size / 1e6, "paper_megabytes": paper}
 
 

@@ -1,4 +1,4 @@
-"""`lapis predict`: the likeliest classes of images, by a packed model in integers."""
+"""`lapis predict`: the likeliest classes of images, by a deployed network in integers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.options import json_option
 from lapis.errors import LapisError
+from lapis.runtime import Session
 
 BATCH = 32
 
@@ -20,16 +22,14 @@ BATCH = 32
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Classes shown for each image.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256), help="CPU threads.")
 @click.option("--numpy", "plain", is_flag=True, help="Do without the native library: the same answers, slower.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(model: str, images: tuple[Path, ...], top: int, threads: int, plain: bool, as_json: bool) -> None:
-    """Name what is in IMAGES. MODEL is a packed file or the name of a packaged model; torch is never loaded.
+    """Name what is in IMAGES. A packed MODEL runs without torch; a run or a checkpoint is converted first.
 
     \b
     Example:
       lapis predict model.safetensors photo.jpg --top 3
     """
-    from lapis.runtime import Session
-
     missing = [image for image in images if not image.is_file()]
     if missing:
         raise LapisError(f"no image at {missing[0]}; give files such as photo.jpg")
@@ -53,6 +53,5 @@ def command(model: str, images: tuple[Path, ...], top: int, threads: int, plain:
         width = max(len(one.name) for one in answer)
         for one in answer:
             click.echo(f"  {one.name:{width}}  {100 * one.score:5.1f} %")
-    click.echo(
-        f"{seconds / len(images) * 1e3:.1f} ms an image: {len(images)} in all, {session.executor}, {threads} threads"
-    )
+    how = f"{session.executor}, {threads} thread{'s' * (threads > 1)}"
+    click.echo(f"{seconds / len(images) * 1e3:.1f} ms per image: {len(images)} in all, {how}")

@@ -7,24 +7,28 @@ from pathlib import Path
 
 import click
 
-from lapis.cli.needs import needed_torch
+from lapis.cli.options import (
+    data_option,
+    device_option,
+    quiet_option,
+    torch_threads_option,
+    with_torch_threads,
+)
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 
 
 @click.command()
 @click.argument("recipe", required=False)
-@click.option(
-    "--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help="Folder of the dataset [LAPIS_DATA]."
-)
+@data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
-@click.option("--start", help="First weights: a file, a run's folder, a packaged or timm model.")
-@click.option("--teacher", help="Network to distil from: a file, a run's folder, a packaged or timm model.")
+@click.option("--start", help="First weights: whatever holds a network; a packed file too.")
+@click.option("--teacher", help="Network to distil from: whatever holds a network; a packed file too.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@device_option
+@torch_threads_option
 @click.option("--show", is_flag=True, help="Print the recipe with its settings and stop.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def command(
     recipe: str | None,
@@ -50,7 +54,7 @@ def command(
       lapis train smoke --out runs/smoke
       lapis train cifar10_tiny --data ~/data --start deit.safetensors --teacher runs/teacher --set optim.epochs=5
     """
-    torch = needed_torch()
+    with_torch_threads(threads)
 
     from lapis.train import recipes
     from lapis.train.distributed import join, leave
@@ -67,8 +71,6 @@ def command(
     if show:
         click.echo(json.dumps(chosen.to_dict(), indent=None if as_json else 2))
         return EXIT_OK
-    if threads is not None:
-        torch.set_num_threads(threads)
     processes = join(device)
     try:
         summary = train(chosen, data, out or Path("runs") / recipe, processes, resume, quiet)

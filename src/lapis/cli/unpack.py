@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
-from lapis import assets
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis import models
+from lapis.cli.options import json_option
+from lapis.deploy.network import named_arrays
+from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.files import write_atomically
-from lapis.pack import load, pack
+from lapis.pack import pack
 from lapis.pack.format import DTYPES, entries
 
 
 @click.command()
 @click.argument("file")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write every array, unpacked, to this .npz file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def command(file: str, out: Path | None, as_json: bool) -> int:
     """Check a packed FILE and show what it holds; with --out also write its arrays for numpy.
 
@@ -29,12 +32,10 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
     Example:
       lapis unpack lapis_tiny.safetensors -o lapis_tiny.npz
     """
-    import numpy as np
-
-    from lapis.convert.network import named_arrays
-
-    path = assets.resolve(file)
-    network = load(path)
+    opened = models.open(file)
+    if opened.kind != "packed" or opened.path is None:
+        raise LapisError(f"{file} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
+    path, network = opened.path, opened.network()
     same = pack(network) == path.read_bytes()
     record: dict[str, Any] = {
         "file": str(path),

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
+from lapis import models, native
+from lapis.cli.options import data_option, images_option, json_option, quiet_option
+from lapis.convert.agreement import Executor, spiking_executor, verify
+from lapis.data.open import resized_batches, some_images
+from lapis.deploy.network import Network
+from lapis.deploy.simulate import Events
+from lapis.display import Display
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.models import Opened
+from lapis.runtime.engine import Engine
 
 # What may be compared with the integer model, in the order in which it is shown.
 EXECUTORS = {
@@ -25,13 +34,8 @@ BATCH = 8
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    envvar="LAPIS_DATA",
-    help="Folder with test images [LAPIS_DATA]; the packaged CIFAR-10 slice by default.",
-)
-@click.option("-n", "--images", "count", type=click.IntRange(1), default=16, show_default=True, help="Images to run.")
+@data_option("Folder with test images; the packaged CIFAR-10 slice by default")
+@images_option(16)
 @click.option(
     "--only",
     multiple=True,
@@ -45,8 +49,8 @@ BATCH = 8
     show_default=True,
     help="What all are compared with: the numpy integer model, or the engine, fast enough for whole test sets.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@quiet_option
+@json_option
 def command(
     model: str, data: Path | None, count: int, only: tuple[str, ...], reference: str, quiet: bool, as_json: bool
 ) -> int:
@@ -62,17 +66,14 @@ def command(
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 256
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 10000 --reference native --only trained --only float
     """
-    from lapis.cli.model import open_deployed
-    from lapis.convert.images import find_images, prepared
-    from lapis.convert.verify import verify
-    from lapis.train.display import Display
-
-    opened = open_deployed(model)
-    executors, events = _executors(opened, only)
-    images = find_images(data, count)
-    network = opened.network
+    opened = models.open(model)
+    network = opened.network()
+    executors, events = _executors(opened, network, only)
+    images = some_images(data, count)
+    labelled = len(images.classes) == network.config.classes
     with Display("verify", len(images), quiet=quiet) as display:
-        batches = prepared(images, network.preprocess, network.config.classes, BATCH)
+        resized = resized_batches(images, network.preprocess, BATCH)
+        batches = ((pixels, labels if labelled else None) for pixels, labels in resized)
         stand_in = None if reference == "integers" else (reference, _checked_native(network))
         report = verify(network, executors, batches, display.update, stand_in)
     record = {
@@ -98,59 +99,36 @@ def command(
     return EXIT_OK if report.holds else EXIT_BROKEN_PROMISE
 
 
-def _executors(opened: Any, only: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The executors asked for, and where the spiking one counts its events."""
-    from lapis.convert.simulate import Events
-    from lapis.convert.verify import spiking_executor
-
-    network, events = opened.network, Events(opened.network.config.window)
+    events, trained = Events(network.config.window), opened.kind == "checkpoint"
     chosen = only or tuple(
-        name
-        for name in EXECUTORS
-        if name == "spikes" or (_runs_native(network) if name == "native" else opened.trained is not None)
+        name for name in EXECUTORS if name == "spikes" or (_runs_native(network) if name == "native" else trained)
     )
-    table: dict[str, Any] = {}
+    table: dict[str, Executor] = {}
     if "spikes" in chosen:
         table["spikes"] = spiking_executor(network, events)
     if "native" in chosen:
         table["native"] = _checked_native(network)
     if {"stages", "trained", "float"} & set(chosen):
-        if opened.trained is None:
+        if not trained:
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
-        from lapis.convert.trained import float_executor, stagewise_executor, trained_executor
+        from lapis.convert.executors import float_executor, stagewise_executor, trained_executor
 
-        if "stages" in chosen:
-            table["stages"] = stagewise_executor(opened.trained, network)
-        if "trained" in chosen:
-            table["trained"] = trained_executor(opened.trained, network.preprocess)
-        if "float" in chosen:
-            table["float"] = float_executor(opened.trained, network.preprocess)
+        made = {"stages": stagewise_executor, "trained": trained_executor, "float": float_executor}
+        model = opened.model()
+        table |= {name: make(model, network) for name, make in made.items() if name in chosen}
     return table, events
 
 
-def _runs_native(network: Any) -> bool:
-    from lapis import native
-
-    return bool(network.exact and native.available())
+def _runs_native(network: Network) -> bool:
+    return network.exact and native.available()
 
 
-def _checked_native(network: Any) -> Any:
+def _checked_native(network: Network) -> Executor:
     if not _runs_native(network):
         raise LapisError("the native engine runs integer weights where its library was built; `lapis info` says more")
-    return _native_executor(network)
-
-
-def _native_executor(network: Any) -> Any:
-    from lapis.convert.verify import Executor
-    from lapis.runtime.engine import Engine
-
-    engine = Engine(network, 1)
-
-    def run(images: Any) -> Any:
-        scores, trace = engine.watch(images)
-        return network.to_logits(scores), trace
-
-    return Executor(run, "equal")
+    return Executor(Engine(network, 1).watch, "equal")
 
 
 def _table(record: dict[str, Any]) -> str:

@@ -1,8 +1,33 @@
-"""From a trained network to its deployed form: integer arithmetic, the same as spikes, and the proof that they agree.
+"""From a trained network to its deployed form and back, and the proof that every way to run it agrees.
 
-Nothing here needs torch but `lapis.convert.from_model` and the trained network's side of `lapis.convert.verify`.
+Torch is loaded with the first name that needs it; `verify` and its executors of deployed networks do without.
 """
 
-from lapis.convert.network import Block, Layer, Leak, Network, Norm, Readout, Watched
+from __future__ import annotations
 
-__all__ = ["Block", "Layer", "Leak", "Network", "Norm", "Readout", "Watched"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lapis.convert.agreement import Executor, verify
+    from lapis.convert.evaluated import Evaluated
+    from lapis.convert.fold import from_model
+    from lapis.convert.torch_executor import TorchExecutor
+    from lapis.convert.unfold import to_model
+
+__all__ = ["Evaluated", "Executor", "TorchExecutor", "from_model", "to_model", "verify"]
+
+_HOMES = {
+    "Evaluated": "evaluated",
+    "Executor": "agreement",
+    "TorchExecutor": "torch_executor",
+    "from_model": "fold",
+    "to_model": "unfold",
+    "verify": "agreement",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lapis.convert' has no attribute {name!r}")
+    return getattr(import_module(f"lapis.convert.{_HOMES[name]}"), name)

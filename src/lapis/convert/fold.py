@@ -1,139 +1,200 @@
-"""What conversion computes once: scales and biases folded together, GELU as levels, integer thresholds for neurons."""
+"""A trained LapisViT as a deployed Network: steps, scales and biases are folded together once."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lapis.convert import arithmetic
-from lapis.convert.arithmetic import Array, Float32
-from lapis.convert.network import Layer, Readout
+from lapis.codes import round_half_up
+from lapis.config import LapisConfig
+from lapis.deploy import arithmetic
+from lapis.deploy.ladder import Grid, gelu_ladder
+from lapis.deploy.leak import leak_factor
+from lapis.deploy.network import (
+    DEFAULT_FRACTION_BITS,
+    LONGEST_DELAY,
+    MAX_HEAD_EXPONENT,
+    MAX_PATCH_SHIFT,
+    Block,
+    Layer,
+    Leak,
+    Network,
+    Norm,
+    Readout,
+    check_deployable,
+)
 from lapis.errors import LapisError
+from lapis.nn import LapisViT, is_calibrated
+from lapis.nn.linear import Linear
+from lapis.nn.quantizer import ActivationQuantizer
+from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
 
-# Where GELU is least, and its value there.
-GELU_BOTTOM = -0.7517915246935645
-GELU_LEAST = -0.16997120747990369
-# Sums that a neuron can hold: a linear layer's stay within float32's integers, the value path's within int32.
-LINEAR_RANGE = (-arithmetic.EXACT_FLOAT32, arithmetic.EXACT_FLOAT32)
-VALUE_RANGE = (-(1 << 31), 1 << 31)
 
+def from_model(
+    model: LapisViT,
+    preprocess: Preprocess | None = None,
+    class_names: Sequence[str] = (),
+    fraction_bits: int = DEFAULT_FRACTION_BITS,
+) -> Network:
+    """The deployed form of a trained network; bit-exact arithmetic where its weights are integers.
 
-@dataclass(frozen=True)
-class Grid:
-    """A quantizer: the value of the code z is z step + offset, low <= z <= high."""
-
-    step: float
-    offset: float
-    low: int
-    high: int
-
-
-def gelu(u: float) -> float:
-    """u Phi(u), with the error function."""
-    return 0.5 * u * math.erfc(-u / math.sqrt(2.0))
-
-
-def gelu_ladder(grid: Grid) -> tuple[Float32, Float32]:
-    """rise[m], fall[m] for m = low+1..high: gelu(u) >= (m - 1/2) s + o  iff  u >= rise[m] or u <= fall[m].
-
-    A level that GELU never goes under is always reached; a level of at least 0 is never reached from below.
+    Without `preprocess`, ImageNet's mean and standard deviation at the network's own size.
     """
-    rise, fall = [], []
-    for m in range(grid.low + 1, grid.high + 1):
-        level = (m - 0.5) * grid.step + grid.offset
-        if level <= GELU_LEAST:
-            rise.append(GELU_BOTTOM)
-            fall.append(GELU_BOTTOM)
-            continue
-        rise.append(_solve(level, GELU_BOTTOM, max(level, 0.0) + 1.0))
-        fall.append(_solve(level, GELU_BOTTOM, -64.0) if level < -1e-30 else float(arithmetic.LOWEST))
-    return np.array(rise, dtype=np.float32), np.array(fall, dtype=np.float32)
+    config = model.config
+    check_deployable(config)
+    if not is_calibrated(model):
+        raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, before converting")
+    preprocess = preprocess or Preprocess(config.image_size)
+    patch_weight, patch_shift, patch_bias = _fold_patches(model, preprocess, fraction_bits)
+    head_weight, head_bias, head_exponent = _fold_head(model)
+    return Network(
+        config=config,
+        preprocess=preprocess,
+        class_names=tuple(class_names),
+        fraction_bits=fraction_bits,
+        patch_weight=patch_weight,
+        patch_shift=patch_shift,
+        position=_fold_position(model, patch_bias, fraction_bits),
+        blocks=tuple(_fold_block(config, block, fraction_bits) for block in model.blocks),
+        head_weight=head_weight,
+        head_bias=head_bias,
+        head_exponent=head_exponent,
+    )
 
 
-def _solve(level: float, below: float, above: float) -> float:
-    """The u between `below`, where gelu(u) <= level, and `above`, where it is more, by bisection to the last bit."""
-    while True:
-        middle = 0.5 * (below + above)
-        if middle in (below, above):
-            return above
-        if gelu(middle) < level:
-            below = middle
+def _fold_block(config: LapisConfig, block: Any, fraction_bits: int) -> Block:
+    attn, mlp = block.attn, block.mlp
+    attention_in, qk, v, readout = (_grid(q) for q in (attn.input, attn.qk, attn.v, attn.readout))
+    mlp_in, hidden = _grid(mlp.input), _grid(mlp.hidden)
+    d = config.width
+    # The three parts of the joint layer have the units of the quantizers behind them.
+    unit = np.repeat([qk.step, qk.step, v.step], d)
+    origin = np.repeat([qk.offset, qk.offset, v.offset], d)
+    rise, fall = gelu_ladder(hidden)
+    return Block(
+        attention_norm=_fold_norm(block.norm1, attention_in),
+        qkv=_fold_linear(attn.qkv, attention_in, unit, origin, 0.5),
+        leak=_fold_leak(attn.relation),
+        readout=Readout(
+            scale=np.array(v.step / readout.step, dtype=np.float32),
+            shift=np.array((v.offset - readout.offset) / readout.step + 0.5, dtype=np.float32),
+        ),
+        proj=_fold_residual(attn.proj, readout, block.gamma_1, fraction_bits),
+        mlp_norm=_fold_norm(block.norm2, mlp_in),
+        fc1=_fold_linear(mlp.fc1, mlp_in, np.ones(config.hidden), np.zeros(config.hidden), 0.0),
+        rise=rise,
+        fall=fall,
+        fc2=_fold_residual(mlp.fc2, hidden, block.gamma_2, fraction_bits),
+    )
+
+
+def _fold_norm(norm: Any, grid: Grid) -> Norm:
+    gain = _numpy(norm.weight) / grid.step
+    shift = (_numpy(norm.bias) - grid.offset) / grid.step + 0.5
+    return Norm(gain.astype(np.float32), shift.astype(np.float32))
+
+
+def _fold_linear(layer: Linear, source: Grid, unit: Float64, origin: Float64, extra: float) -> Layer:
+    """The layer on codes of `source`: (y - origin) / unit + extra as scale and shift of its integer sums."""
+    weight, step = _weights(layer)
+    scale = source.step * step / unit
+    bias = _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
+    shift = (bias - origin) / unit + extra
+    return Layer(weight, scale.astype(np.float32), shift.astype(np.float32))
+
+
+def _fold_residual(layer: Linear, source: Grid, gamma: Any, fraction_bits: int) -> Layer:
+    """The layer's output in units of the residual stream, layer scale included; the 1/2 rounds."""
+    weight, step = _weights(layer)
+    unit = (1.0 if gamma is None else _numpy(gamma)) * 2.0**fraction_bits
+    scale = source.step * step * unit
+    bias = _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
+    return Layer(weight, scale.astype(np.float32), (bias * unit + 0.5).astype(np.float32))
+
+
+def _fold_leak(relation: Any) -> Leak:
+    tau = relation.tau.detach().cpu().numpy().astype(np.float32)
+    mantissa, exponent = leak_factor(tau)
+    if relation.position is None:
+        return Leak(mantissa, exponent)
+    delay = relation.position.steps(relation.tau).detach().cpu().numpy()
+    if float(delay.max()) > LONGEST_DELAY:
+        raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
+    return Leak(mantissa, exponent, delay.astype(np.uint16))
+
+
+def _fold_patches(
+    model: LapisViT, preprocess: Preprocess, fraction_bits: int
+) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8], Float64]:
+    """(pixel/255 - mean)/std folded into the patch weights (D, P*P*3), each channel at its own power of two."""
+    projection = model.patch_embed.proj
+    mean, std = np.array(preprocess.mean), np.array(preprocess.std)
+    real = _numpy(projection.weight).transpose(0, 2, 3, 1) / std
+    bias = _numpy(projection.bias) - (real * mean).sum(axis=(1, 2, 3))
+    pixel = real.reshape(real.shape[0], -1) / 255.0
+    weight = np.zeros(pixel.shape, dtype=np.int16)
+    shift = np.zeros(pixel.shape[0], dtype=np.uint8)
+    for channel, row in enumerate(pixel):
+        for extra in range(MAX_PATCH_SHIFT, -1, -1):
+            scaled = round_half_up(np.ldexp(row, fraction_bits + extra))
+            if np.abs(scaled).max() <= arithmetic.INT16.max and 255 * np.abs(scaled).sum() < 1 << 31:
+                weight[channel], shift[channel] = scaled.astype(np.int16), extra
+                break
         else:
-            above = middle
+            raise LapisError(
+                f"patch embedding channel {channel} has weights up to {np.abs(real[channel]).max():.4g}, too large for "
+                f"{fraction_bits} fractional bits; convert with fewer"
+            )
+    return weight, shift, bias
 
 
-def layer_thresholds(layer: Layer, low: int, high: int) -> Array:
-    """theta[o][m - low - 1] = the least sum whose code is at least m, m = low+1..high: (O, levels)."""
-    shape = (layer.scale.shape[0], high - low)
-    level = np.arange(low + 1, high + 1, dtype=np.float32)
-
-    def reached(total: Array) -> Array:
-        return arithmetic.affine(total, layer.scale[:, None], layer.shift[:, None]) >= level
-
-    return least_reaching(reached, shape, layer.exact, LINEAR_RANGE)
+def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> npt.NDArray[np.int32]:
+    """What a token starts from: class token and patch bias, with the position where it is absolute."""
+    rows = np.stack([_numpy(model.cls_token).reshape(-1), patch_bias])
+    if model.pos_embed is not None:
+        rows = rows[np.minimum(np.arange(model.config.tokens), 1)] + _numpy(model.pos_embed)[0]
+    return _fixed_point(rows, fraction_bits, arithmetic.STREAM_LIMIT - 1, "position").astype(np.int32)
 
 
-def ladder_thresholds(layer: Layer, rise: Float32, fall: Float32) -> tuple[Array, Array]:
-    """(theta, phi) (O, levels): a code reaches level m iff its sum is >= theta[o][m] or < phi[o][m]."""
-    shape = (layer.scale.shape[0], rise.shape[0])
-
-    def pre(total: Array) -> Float32:
-        return arithmetic.affine(total, layer.scale[:, None], layer.shift[:, None])
-
-    theta = least_reaching(lambda total: pre(total) >= rise, shape, layer.exact, LINEAR_RANGE)
-    phi = least_reaching(lambda total: pre(total) > fall, shape, layer.exact, LINEAR_RANGE)
-    return theta, phi
-
-
-def readout_thresholds(readout: Readout, low: int, high: int, exponents: range) -> Array:
-    """theta[k][m] = the least sum whose code is at least m in a row scaled by 2**-k: (exponents, levels)."""
-    level = np.arange(low + 1, high + 1, dtype=np.float32)
-    k = np.array(exponents)[:, None]
-
-    def reached(total: Array) -> Array:
-        scaled = np.ldexp(total.astype(np.float32), -k)
-        return arithmetic.affine(scaled, readout.scale, readout.shift) >= level
-
-    return least_reaching(reached, (len(exponents), high - low), True, VALUE_RANGE)
+def _fold_head(model: LapisViT) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], int]:
+    """The last norm's gain and shift folded into the head, at one power of two for all classes."""
+    real = _numpy(model.head.weight)
+    weight = real * _numpy(model.norm.weight)
+    bias = _numpy(model.head.bias) + real @ _numpy(model.norm.bias)
+    for exponent in range(MAX_HEAD_EXPONENT, -1, -1):
+        scaled = round_half_up(np.ldexp(weight, exponent))
+        if np.abs(scaled).max() <= arithmetic.INT16.max:
+            bits = exponent + arithmetic.POOLED_BITS
+            return scaled.astype(np.int16), _fixed_point(bias, bits, (1 << 52) - 1, "head bias"), exponent
+    raise LapisError(f"head weights reach {np.abs(weight).max():.4g}, too large for 16 bits")
 
 
-def least_reaching(
-    reached: Callable[[Array], Array], shape: tuple[int, ...], exact: bool, bounds: tuple[int, int]
-) -> Array:
-    """The least x with reached(x), for a condition that stays true once it is: exact, by bisection on the condition.
-
-    Over integers of `bounds` (its end where none reaches), or over all finite float32 in their order of size.
-    """
-    number: Callable[[Array], Array] = (lambda key: key) if exact else _float_of_key
-    ends = bounds if exact else (-_LARGEST_KEY, _LARGEST_KEY)
-    below = np.full(shape, ends[0] - 1, dtype=np.int64)
-    above = np.full(shape, ends[1], dtype=np.int64)
-    while (open_ := above - below > 1).any():
-        middle = (below + above) >> 1
-        yes = reached(number(np.maximum(middle, ends[0])))
-        above, below = np.where(open_ & yes, middle, above), np.where(open_ & ~yes, middle, below)
-    return number(above)
-
-
-_LARGEST_KEY = 0x7F7FFFFF
-
-
-def _float_of_key(key: Array) -> Array:
-    """Integers -0x7f7fffff..0x7f7fffff to the finite float32 of the same order; 0 is 0."""
-    magnitude = np.abs(key).astype(np.uint32).view(np.float32)
-    return np.where(key < 0, -magnitude, magnitude)
-
-
-def fixed_point(values: Float64, bits: Any, limit: int, what: str) -> npt.NDArray[np.int64]:
+def _fixed_point(values: Float64, bits: Any, limit: int, what: str) -> npt.NDArray[np.int64]:
     """floor(values 2**bits + 1/2), within -limit..limit or an error."""
-    scaled = np.floor(np.ldexp(values, bits) + 0.5)
+    scaled = round_half_up(np.ldexp(values, bits))
     if not np.isfinite(scaled).all() or float(np.abs(scaled).max(initial=0.0)) > limit:
         raise LapisError(f"{what} reaches {float(np.abs(values).max()):.6g}, beyond the deployed fixed point")
     return np.asarray(scaled, dtype=np.int64)
+
+
+def _weights(layer: Linear) -> tuple[npt.NDArray[Any], Float64]:
+    """Integer weights and their steps (O,), or float32 weights and a step of one."""
+    if layer.quantizer is None:
+        weight = layer.weight.detach().cpu().numpy().astype(np.float32)
+        return weight, np.ones(weight.shape[0])
+    return layer.quantizer.codes(layer.weight).cpu().numpy(), _numpy(layer.quantizer.step).reshape(-1)
+
+
+def _grid(quantizer: ActivationQuantizer) -> Grid:
+    offset = 0.0 if quantizer.offset is None else float(quantizer.offset.detach())
+    return Grid(float(quantizer.step.detach()), offset, quantizer.low, quantizer.high)
+
+
+def _numpy(tensor: Any) -> Float64:
+    array: Float64 = tensor.detach().cpu().numpy().astype(np.float64)
+    return array

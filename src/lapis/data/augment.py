@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
-from lapis.data.images import Pixels
+from lapis.preprocess import Pixels
 
 MOST = 10.0
 GREY = (124, 116, 104)

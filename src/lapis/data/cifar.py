@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lapis.data.images import ArrayImages, Labels, Pixels
+from lapis.data.images import ArrayImages, Labels
 from lapis.errors import LapisError
+from lapis.preprocess import Pixels
 
 Split = Literal["train", "test"]
 

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 
 from lapis.errors import LapisError
+from lapis.preprocess import Pixels, read_image
 
-Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
-
-
-class UnreadableImageError(LapisError):
-    """An image that cannot be decoded; `where` is its path."""
-
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"cannot read image {where}: {why}")
-        self.where = where
-
-    def __reduce__(self) -> Any:
-        # Exceptions cross from loader processes by pickle, which calls the class with `args` alone.
-        return UnreadableImageError, (self.where, str(self).split(": ", 1)[-1])
 
 
 class Images(Protocol):
@@ -88,12 +74,7 @@ class FileImages:
         return len(self.paths)
 
     def read(self, index: int) -> Pixels:
-        path = self.paths[index]
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UnreadableImageError(str(path), error.strerror or str(error)) from error
-        return decode(data, str(path))
+        return read_image(self.paths[index])
 
     def select(self, indices: Indices) -> FileImages:
         return FileImages(tuple(self.paths[index] for index in indices), self.labels[indices], self.classes)
@@ -104,17 +85,6 @@ def spread(images: Images, count: int) -> Images:
     if count >= len(images):
         return images
     return images.select(np.arange(count, dtype=np.int64) * len(images) // count)
-
-
-def decode(data: bytes, where: str) -> Pixels:
-    """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            return np.asarray(image.convert("RGB"))
-    except UnidentifiedImageError as error:
-        raise UnreadableImageError(where, "it is no image") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnreadableImageError(where, str(error)) from error
 
 
 def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> None:

@@ -8,7 +8,7 @@ share the work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +18,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lapis.data.augment import rand_augment
-from lapis.data.images import ArrayImages, Images, Pixels, UnreadableImageError
+from lapis.data.images import ArrayImages, Images
 from lapis.data.transforms import (
-    Normalise,
     draw_mix,
     erase,
     flipped,
     mix_images,
     random_resized_crop,
-    rule_of,
     shifted_crops,
     soft_targets,
-    to_tensor,
 )
 from lapis.errors import LapisError
-from lapis.preprocess import Preprocess
+from lapis.nn.pixels import normalise
+from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
 
 # What a generator is drawn for, so that no two streams of one seed coincide.
 ORDER, BATCH, SAMPLE, ERASE = range(4)
@@ -69,11 +67,19 @@ class Augment:
 
 
 class Batch(NamedTuple):
-    """images (n, 3, S, S), normalised; labels (n,); targets (n, classes), rows that sum to 1."""
+    """Training images (n, 3, S, S), normalised; labels (n,); targets (n, classes), rows that sum to 1."""
 
     images: Tensor
     labels: Tensor
     targets: Tensor
+    unreadable: tuple[str, ...] = ()
+
+
+class PixelBatch(NamedTuple):
+    """Bytes of test images (n, S, S, 3), as an executor takes them, and labels (n,)."""
+
+    pixels: Tensor
+    labels: Tensor
     unreadable: tuple[str, ...] = ()
 
 
@@ -89,8 +95,7 @@ class TrainBatches:
 
     images: Images
     augment: Augment
-    size: int
-    normalise: Normalise
+    preprocess: Preprocess
     batch: int
     seed: int
     classes: int
@@ -109,6 +114,11 @@ class TrainBatches:
             raise LapisError(f"batch={self.batch} exceeds the {len(self.images)} training images")
         if len(self.images.classes) > self.classes:
             raise LapisError(f"the data has {len(self.images.classes)} classes, the network {self.classes}")
+
+    @property
+    def whole(self) -> Preprocess:
+        """The preprocessing without its centre crop: an augmented view is used to its edges."""
+        return replace(self.preprocess, crop=1.0)
 
     @property
     def steps(self) -> int:
@@ -138,7 +148,7 @@ class TrainBatches:
     def _array_view(
         self, images: ArrayImages, epoch: int, step: int, lane: int, part: npt.NDArray[np.int64]
     ) -> tuple[Pixels, tuple[str, ...]]:
-        """Shifted and mirrored, all at once, at the images' own small size."""
+        """Shifted and mirrored at the images' own small size, then resized as a test image is."""
         generator, pad = _generator(self.seed, BATCH, epoch, step), self.augment.padding
         mine = slice(lane, None, self.lanes)
         tops, lefts = generator.integers(2 * pad + 1, size=(2, self.batch))
@@ -148,11 +158,11 @@ class TrainBatches:
             draws = [_generator(self.seed, SAMPLE, epoch, index) for index in part]
             amount = (self.augment.operations, self.augment.magnitude)
             pixels = np.stack([rand_augment(one, *amount, draw) for one, draw in zip(pixels, draws, strict=True)])
-        return pixels, ()
+        return np.stack([self.whole.resize(one) for one in pixels]), ()
 
     def _read_views(self, epoch: int, parts: list[npt.NDArray[np.int64]]) -> Iterator[tuple[Pixels, tuple[str, ...]]]:
         """Read, cropped and mirrored one by one, in worker processes where there are any."""
-        reader = _TrainReader(self.images, self.augment, self.size, self.seed, epoch)
+        reader = _TrainReader(self.images, self.augment, self.preprocess.size, self.seed, epoch)
         for samples in _loader(reader, parts, self.workers):
             # An image that cannot be read is replaced by its neighbour in the batch, so that batches keep their size.
             readable = [sample.pixels for sample in samples if sample.pixels is not None]
@@ -169,10 +179,14 @@ class TrainBatches:
         self, epoch: int, step: int, part: npt.NDArray[np.int64], pixels: Pixels, unreadable: tuple[str, ...]
     ) -> Batch:
         augment = self.augment
-        images = to_tensor(pixels, self.size, self.normalise)
+        images = normalise(torch.from_numpy(pixels), self.preprocess)
         # A stream of its own: every lane draws the same mix for the step.
         draw = _generator(self.seed, BATCH, epoch, step, 1)
-        mix = draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.size) if augment.mixes else None
+        mix = (
+            draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.preprocess.size)
+            if augment.mixes
+            else None
+        )
         if mix is not None:
             images = mix_images(images, mix)
         if augment.erase:
@@ -190,7 +204,6 @@ class TestBatches:
     images: Images
     preprocess: Preprocess
     batch: int = 64
-    classes: int = 0
     rank: int = 0
     world: int = 1
     workers: int = 0
@@ -199,14 +212,11 @@ class TestBatches:
         """How many batches there are."""
         return -(-len(range(self.rank, len(self.images), self.world)) // self.batch)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[PixelBatch]:
         mine = np.arange(self.rank, len(self.images), self.world)
         parts = [mine[start : start + self.batch] for start in range(0, len(mine), self.batch)]
-        classes = max(self.classes, len(self.images.classes))
         for pixels, labels, unreadable in self._views(parts):
-            tensors = to_tensor(pixels, self.preprocess.size, rule_of(self.preprocess))
-            targets = torch.from_numpy(labels)
-            yield Batch(tensors, targets, soft_targets(targets, classes, 0.0, None), unreadable)
+            yield PixelBatch(torch.from_numpy(pixels), torch.from_numpy(labels), unreadable)
 
     def _views(
         self, parts: list[npt.NDArray[np.int64]]

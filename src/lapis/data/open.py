@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from lapis.data.cifar import Split, find_layout, load_cifar
 from lapis.data.folder import class_folders, load_folder
-from lapis.data.images import Images
+from lapis.data.images import ArrayImages, Images, Labels, spread
 from lapis.data.shards import find_shards, load_shards
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import LapisError
+from lapis.preprocess import Pixels, Preprocess
 
 SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "validation", "test")}
 
@@ -43,3 +48,22 @@ HOW_TO_GET = (
     "out train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards under train/ and val/; then pass its path with --data "
     "or LAPIS_DATA"
 )
+
+
+def some_images(folder: Path | None, count: int) -> Images:
+    """`count` test images of a folder, evenly spread; of the packaged CIFAR-10 slice where there is no folder."""
+    return spread(packaged_images() if folder is None else open_images(folder, "test"), count)
+
+
+def packaged_images() -> ArrayImages:
+    """The packaged slice of CIFAR-10 test images."""
+    pixels, labels = load_slice()
+    return ArrayImages(pixels, labels, CIFAR10_CLASSES)
+
+
+def resized_batches(images: Images, preprocess: Preprocess, batch: int) -> Iterator[tuple[Pixels, Labels]]:
+    """Batches of (pixels (n, S, S, 3), labels (n,)), resized as a network wants them."""
+    for start in range(0, len(images), batch):
+        stop = min(start + batch, len(images))
+        pixels = np.stack([preprocess.resize(images.read(index)) for index in range(start, stop)])
+        yield pixels, images.labels[start:stop]

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.data.folder import SUFFIXES
-from lapis.data.images import Indices, Labels, Pixels, UnreadableImageError, check_labels, decode
+from lapis.data.images import Indices, Labels, check_labels
 from lapis.errors import LapisError
+from lapis.preprocess import Pixels, UnreadableImageError, decode
 
 LABEL_SUFFIXES = (".cls", ".json")
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+
+from lapis.preprocess import decode
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TILES, SIDE = 20, 32
@@ -23,8 +24,7 @@ class Slice(NamedTuple):
 def load_slice() -> Slice:
     """The 400 images that travel with the package, for demonstrations and tests."""
     assets = files("lapis") / "assets"
-    with (assets / "cifar10_test_slice.webp").open("rb") as file:
-        picture = np.asarray(Image.open(file).convert("RGB"))
+    picture = decode((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
     tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
     digits = (assets / "cifar10_test_slice.labels").read_text().strip()
     return Slice(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))

@@ -1,68 +1,17 @@
-"""From pixels to the tensors that a network takes, and what is done to them on the way in training."""
+"""What is done to training images on their way to the network: crops, mirrors, mixes, erased boxes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from lapis.data.images import Pixels
-from lapis.errors import LapisError
-from lapis.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-
-
-class Normalise(NamedTuple):
-    """(pixel / 255 - mean) / std, by channel."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
-NORMALISE = {
-    "imagenet": Normalise(IMAGENET_MEAN, IMAGENET_STD),
-    "half": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "cifar": Normalise((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-}
-
-
-def rule_of(preprocess: Preprocess) -> Normalise:
-    """The normalisation that a network's own preprocessing names."""
-    return Normalise(preprocess.mean, preprocess.std)
-
-
-def normalise_by_name(name: str) -> Normalise:
-    if name not in NORMALISE:
-        raise LapisError(f"normalise={name!r} is unknown; use {', '.join(NORMALISE)}")
-    return NORMALISE[name]
-
-
-def to_tensor(pixels: Pixels, size: int, rule: Normalise) -> Tensor:
-    """uint8 (n, h, w, 3) -> float (n, 3, size, size), resized where needed, normalised.
-
-    On bytes torch's antialiased bicubic filter is Pillow's to within one grey level, and many times faster.
-    """
-    images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
-    if images.shape[-2:] != (size, size):
-        images = F.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
-    scale = 1 / (255 * torch.tensor(rule.std))
-    shift = -torch.tensor(rule.mean) / torch.tensor(rule.std)
-    return images.float().mul_(scale.view(3, 1, 1)).add_(shift.view(3, 1, 1)).contiguous()
-
-
-def renormalise(images: Tensor, old: Normalise, new: Normalise) -> Tensor:
-    """Images normalised by one rule, as another would have them."""
-    if old == new:
-        return images
-    scale = torch.tensor(old.std) / torch.tensor(new.std)
-    shift = (torch.tensor(old.mean) - torch.tensor(new.mean)) / torch.tensor(new.std)
-    return images * scale.view(3, 1, 1).to(images) + shift.view(3, 1, 1).to(images)
+from lapis.preprocess import Pixels
 
 
 def random_resized_crop(

@@ -4,7 +4,7 @@ from lapis.energy.activity import Activities, load_tally, save_tally
 from lapis.energy.conventions import CONVENTIONS, Convention, convention_named
 from lapis.energy.costs import Costs, load_costs, tables
 from lapis.energy.counts import deliveries
-from lapis.energy.estimate import Estimate, Row, estimate, side_by_side
+from lapis.energy.estimate import Estimate, Row, energy_of, estimate, side_by_side
 
 __all__ = [
     "CONVENTIONS",
@@ -15,6 +15,7 @@ __all__ = [
     "Row",
     "convention_named",
     "deliveries",
+    "energy_of",
     "estimate",
     "load_costs",
     "load_tally",

@@ -12,6 +12,7 @@ from typing import Any
 from lapis.config import LapisConfig, nearest
 from lapis.energy.counts import check_tally, needed_points
 from lapis.errors import LapisError
+from lapis.files import write_text
 from lapis.trace import POINTS, Point, Tally
 
 _FILE_KIND = "lapis tally"
@@ -82,10 +83,7 @@ def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None
         "config": None if config is None else config.to_dict(),
         "points": points,
     }
-    try:
-        Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise LapisError(f"the tally cannot be written to {path}: {error}") from error
+    write_text(Path(path), json.dumps(content, indent=1) + "\n")
 
 
 def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:

@@ -216,3 +216,10 @@ def _over_blocks(rows: Iterable[Row]) -> list[Row]:
 
 def _ratio(dense: float, ours: float) -> float:
     return dense / ours if ours else math.inf
+
+
+def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:
+    """The energy of one image at the activities measured, under the paper's convention; None where none were."""
+    if not config.quantize or not tally.images:
+        return None
+    return estimate(config, tally).summary()

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, as_integers, quantized
 from lapis.nn.relation import RELATIONS
-from lapis.trace import Trace
+from lapis.trace import Point, Trace
 
 
 class Attention(nn.Module):
@@ -33,37 +33,44 @@ class Attention(nn.Module):
                 self.readout = ActivationQuantizer(config.window, config.modes.readout)
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
-        """(B, N, D) -> (B, N, D)."""
-        batch, tokens, width = x.shape
-        if trace is not None and self.input is not None:
-            trace.note(self.index, "attention_in", self.input.integers(x))
-        x = x if self.input is None else self.input(x)
-        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).contiguous()
-        if trace is not None and self.qk is not None and self.v is not None:
-            trace.note(self.index, "q", self.qk.integers(_join_heads(qkv[0])))
-            trace.note(self.index, "k", self.qk.integers(_join_heads(qkv[1])))
-            trace.note(self.index, "v", self.v.integers(_join_heads(qkv[2])))
-        y = _join_heads(self._mix(qkv[:2], qkv[2]))
-        if self.readout is not None:
-            if trace is not None:
-                trace.note(self.index, "readout", self.readout.integers(y))
-            y = self.readout(y)
-        out: Tensor = self.proj(y)
+        """x (B, N, D) -> (B, N, D)."""
+        x = quantized(self.input, x, trace, self.index, "attention_in")  # (B, N, D)
+        qkv = self.split_heads(self.qkv(x))  # (3, B, H, N, C)
+        # Distance, exponential and row sums stay in float32 whatever autocast says.
+        with torch.autocast(x.device.type, enabled=False):
+            qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
+            y = self.mix(qk, v)  # (B, H, N, C)
+        y = join_heads(y)  # (B, N, D)
+        y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)
+        out: Tensor = self.proj(y)  # (B, N, D)
         return out
 
-    def _mix(self, qk: Tensor, v: Tensor) -> Tensor:
-        """sum_j W_ij v_j (B, H, N, C), in float32 whatever autocast says."""
-        with torch.autocast(qk.device.type, enabled=False):
-            qk, v = qk.float(), v.float()
-            if self.qk is not None:
-                qk = self.qk.codes(qk) if self.relation.on_codes else self.qk(qk)
-            shift = None if self.v is None else self.v.offset
-            v = v if self.v is None else self.v(v)
-            # A power-of-two row has a mass near one, not one; an offset is not mixed, so it folds into the next bias.
-            mixed: Tensor = self.relation.mix(qk[0], qk[1], v if shift is None else v - shift)
-            return mixed if shift is None else mixed + shift
+    def split_heads(self, qkv: Tensor) -> Tensor:
+        """(B, N, 3 D) -> (3, B, H, N, C)."""
+        split: Tensor = qkv.unflatten(-1, (3, self.heads, -1))
+        return split.permute(2, 0, 3, 1, 4).contiguous()
+
+    def code(self, qkv: Tensor, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
+        """Queries and keys (2, B, H, N, C) as the relation takes them, and the values (B, H, N, C)."""
+        qk, v = qkv[:2], qkv[2]
+        if self.qk is None or self.v is None:
+            return qk, v
+        if trace is None:
+            return self.qk.codes(qk) if self.relation.on_codes else self.qk(qk), self.v(v)
+        codes, v_codes = self.qk.codes(qk), self.v.codes(v)
+        watched: dict[Point, Tensor] = {"q": codes[0], "k": codes[1], "v": v_codes}
+        for point, seen in watched.items():
+            trace.note(self.index, point, as_integers(join_heads(seen)))
+        return codes if self.relation.on_codes else self.qk.value(codes), self.v.value(v_codes)
+
+    def mix(self, qk: Tensor, v: Tensor) -> Tensor:
+        """sum_j W_ij v_j (B, H, N, C)."""
+        offset = None if self.v is None else self.v.offset
+        # A power-of-two row has a mass near one, not one; an offset is not mixed, so it folds into the next bias.
+        mixed: Tensor = self.relation.mix(qk[0], qk[1], v if offset is None else v - offset)
+        return mixed if offset is None else mixed + offset
 
 
-def _join_heads(x: Tensor) -> Tensor:
+def join_heads(x: Tensor) -> Tensor:
     """(B, H, N, C) -> (B, N, H * C)."""
     return x.transpose(1, 2).flatten(2)

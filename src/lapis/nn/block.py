@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lapis.config import LapisConfig
+from lapis.config import NORM_EPS, LapisConfig
 from lapis.nn.attention import Attention
 from lapis.nn.mlp import FeedForward
 from lapis.trace import Trace
 
-NORM_EPS = 1e-6
 # BEiT's own starting value for fresh networks; an imported one brings its own.
 LAYER_SCALE_INIT = 0.1
 

@@ -15,41 +15,38 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.files import write_atomically
 from lapis.nn.model import LapisViT
-
-METADATA_KEY = "lapis"
+from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
 
 
 def save_network(path: Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
-    """Write `model` and what `extra` says of it, atomically: the file is whole or not there."""
+    """Write `model` and the metadata in `extra`, atomically: the file is whole or not there."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    about = {"config": model.config.to_dict(), **(extra or {})}
-    write_atomically(path, save(tensors, metadata={METADATA_KEY: json.dumps(about, sort_keys=True)}))
+    metadata = {"config": model.config.to_dict(), **(extra or {})}
+    write_atomically(path, save(tensors, metadata={CHECKPOINT_KEY: json.dumps(metadata, sort_keys=True)}))
 
 
-def load_network(path: Path) -> tuple[LapisViT, dict[str, Any]]:
-    """The network of a file that `save_network` wrote, in evaluation mode, and what the file says of it."""
-    tensors, about = read_tensors(path)
-    if about is None:
+def load_network(path: Path) -> LapisViT:
+    """The network of a file that `save_network` wrote, in evaluation mode."""
+    tensors, metadata = read_tensors(path)
+    if CHECKPOINT_KEY not in metadata:
         raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")
-    model = LapisViT(LapisConfig.from_dict(about["config"]))
+    model = LapisViT(LapisConfig.from_dict(checkpoint_metadata(path, metadata[CHECKPOINT_KEY])["config"]))
     expected = model.state_dict()
     check_tensors(path, tensors, {name: tuple(tensor.shape) for name, tensor in expected.items()})
     model.load_state_dict(tensors)
-    return model.eval(), about
+    return model.eval()
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """Tensors of a safetensors or .pth file, and the Lapis metadata where there is any. Nothing is executed."""
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors of a safetensors or .pth file, and the metadata where there is any. Nothing is executed."""
     if not path.is_file():
         raise LapisError(f"no such file: {path}")
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
         except SafetensorError as error:
             raise LapisError(f"{path} is not a readable safetensors file: {error}") from error
-        return tensors, _about(path, metadata.get(METADATA_KEY))
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged or unsafe pickle
@@ -62,7 +59,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
         raise LapisError(
             f"{path} holds no table of tensors; expected a state dict, or one under 'model' or 'state_dict'"
         )
-    return loaded, None
+    return loaded, {}
 
 
 def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
@@ -76,18 +73,6 @@ def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, 
             raise LapisError(f"{source}: {name} has shape {tuple(tensors[name].shape)}, this network needs {shape}")
         if tensors[name].is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
             raise LapisError(f"{source}: {name} holds NaN or infinity")
-
-
-def _about(path: Path, text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        about = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise LapisError(f"{path}: its Lapis metadata is not JSON ({error})") from error
-    if not isinstance(about, dict) or "config" not in about:
-        raise LapisError(f"{path}: its Lapis metadata has no configuration")
-    return about
 
 
 def _some(names: list[str]) -> str:

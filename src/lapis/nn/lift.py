@@ -1,8 +1,8 @@
-"""Unsigned networks that start with all their start could say: points lifted above zero by biases that exist anyway.
+"""Initialise unsigned networks by folding offsets into biases.
 
-A spike has no sign, so an unsigned network started from a dense one is deaf to half of what its norms say. A constant
-added by the bias in front of a point and taken off by the bias behind it brings that half into 0..T, and changes
-nothing else. It is what mode `offset` learns as a parameter; here it becomes the paper's own unsigned network.
+A spike has no sign, so an unsigned network that starts from a dense one loses every negative value. A constant added
+by the bias in front of a point and subtracted by the bias behind it brings those values into 0..T and changes nothing
+else. Mode `offset` learns the same constant as a parameter; here it becomes part of an unsigned network.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, quantized
 from lapis.trace import Trace
 
 
@@ -25,14 +25,9 @@ class FeedForward(nn.Module):
             self.hidden = ActivationQuantizer(config.window, config.modes.mlp_hidden)
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
-        """(B, N, D) -> (B, N, D)."""
-        if self.input is None or self.hidden is None:
-            plain: Tensor = self.fc2(F.gelu(self.fc1(x)))
-            return plain
-        if trace is not None:
-            trace.note(self.index, "mlp_in", self.input.integers(x))
-        hidden = F.gelu(self.fc1(self.input(x)))
-        if trace is not None:
-            trace.note(self.index, "mlp_hidden", self.hidden.integers(hidden))
-        out: Tensor = self.fc2(self.hidden(hidden))
+        """x (B, N, D) -> (B, N, D)."""
+        x = quantized(self.input, x, trace, self.index, "mlp_in")  # (B, N, D)
+        hidden = F.gelu(self.fc1(x))  # (B, N, R D)
+        hidden = quantized(self.hidden, hidden, trace, self.index, "mlp_hidden")  # (B, N, R D)
+        out: Tensor = self.fc2(hidden)  # (B, N, D)
         return out

@@ -8,17 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lapis.config import LapisConfig
+from lapis.config import NORM_EPS, LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.block import NORM_EPS, Block
-from lapis.trace import Trace
-
-
-class Watched(NamedTuple):
-    """Logits, and the codes at every measuring point."""
-
-    logits: Tensor
-    trace: Trace
+from lapis.nn.block import Block
+from lapis.trace import Trace, Watched
 
 
 class Tapped(NamedTuple):
@@ -87,9 +80,9 @@ class LapisViT(nn.Module):
             x = block(x, trace)
             if index in taps:
                 features[index] = x
-        return Tapped(self.head(self._pool(x)), [features[index] for index in taps])
+        return Tapped(self.head(self.pool(x)), [features[index] for index in taps])
 
-    def _pool(self, x: Tensor) -> Tensor:
+    def pool(self, x: Tensor) -> Tensor:
         """BEiT: the mean of the patch tokens, then the norm. DeiT and ViT: the norm's class token."""
         pooled: Tensor = self.norm(x[:, 1:].mean(dim=1)) if self.config.mean_pooling else self.norm(x[:, 0])
         return pooled

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lapis.positions import CLASS_ENTRIES, relative_offsets
+from lapis.ops.tensors import round_half_up
+from lapis.positions import offset_count, relative_offsets
 
 
 class RelativePosition(nn.Module):
@@ -15,21 +16,24 @@ class RelativePosition(nn.Module):
 
     def __init__(self, grid: int, heads: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.zeros((2 * grid - 1) ** 2 + CLASS_ENTRIES, heads))
+        self.table = nn.Parameter(torch.zeros(offset_count(grid), heads))
         self.register_buffer("index", offsets(grid), persistent=False)
 
     def bias(self) -> Tensor:
         """b (H, N, N), added to the logits of a dot product."""
         return self.table[self.index].permute(2, 0, 1)
 
-    def delay(self, tau: Tensor) -> Tensor:
-        """round(tau_h (b_max - b)) (H, N, N): leak steps that put exp(b - b_max) into the membrane.
+    def steps(self, tau: Tensor) -> Tensor:
+        """round(tau_h (b_max - b)) for every row of the table: leak steps that put exp(b - b_max) into the membrane.
 
         Integer-valued, at least 0; the rounding is passed straight through backward.
         """
         steps = tau * (self.table.amax(dim=0) - self.table)
-        rounded = steps + (torch.floor(steps + 0.5) - steps).detach()
-        return rounded[self.index].permute(2, 0, 1)
+        return steps + (round_half_up(steps) - steps).detach()
+
+    def delay(self, tau: Tensor) -> Tensor:
+        """The leak steps of every pair, (H, N, N)."""
+        return self.steps(tau)[self.index].permute(2, 0, 1)
 
 
 def offsets(grid: int) -> Tensor:

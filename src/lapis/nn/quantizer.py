@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from lapis.config import Mode
 from lapis.nn.calibrated import Calibrated
-from lapis.ops.lsq.custom import lsq_codes, lsq_value
+from lapis.ops.lsq.eager import plain_codes
+from lapis.ops.lsq.torch_native import lsq_codes, lsq_value
+from lapis.trace import Point, Trace
 
 # Values examined when a step is found from data; more changes the third digit of a step.
 CALIBRATION_SAMPLE = 1 << 15
@@ -57,11 +59,10 @@ class ActivationQuantizer(Quantizer):
         x = self._prepare(x)
         return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x))
 
-    @torch.no_grad()
-    def integers(self, x: Tensor) -> npt.NDArray[np.int8]:
-        """z for a trace."""
-        integers: npt.NDArray[np.int8] = self.codes(x).to(torch.int8).cpu().numpy()
-        return integers
+    def value(self, codes: Tensor) -> Tensor:
+        """z s + o of codes that were found before: the bits that `forward` gives."""
+        value = codes * self.step
+        return value if self.offset is None else value + self.offset
 
     @torch.no_grad()
     def calibrate(self, x: Tensor) -> None:
@@ -89,8 +90,28 @@ class ActivationQuantizer(Quantizer):
         return f"{self.low}..{self.high}, {self.mode}"
 
 
+def quantized(
+    quantizer: ActivationQuantizer | None, x: Tensor, trace: Trace | None, block: int, point: Point
+) -> Tensor:
+    """What the spikes of x stand for, and x itself where nothing spikes; a trace gets their codes."""
+    if quantizer is None:
+        return x
+    if trace is None:
+        value: Tensor = quantizer(x)
+        return value
+    codes = quantizer.codes(x)
+    trace.note(block, point, as_integers(codes))
+    return quantizer.value(codes)
+
+
+def as_integers(codes: Tensor) -> npt.NDArray[np.int8]:
+    """Integer-valued codes as a trace keeps them."""
+    integers: npt.NDArray[np.int8] = codes.detach().to(torch.int8).cpu().numpy()
+    return integers
+
+
 class WeightQuantizer(Quantizer):
-    """w = s_o clamp(floor(w/s_o + 1/2), -m, m), m = 2**(bits-1) - 1: symmetric, one step an output channel."""
+    """w = s_o clamp(floor(w/s_o + 1/2), -m, m), m = 2**(bits-1) - 1: symmetric, one step per output channel."""
 
     def __init__(self, channels: int, bits: int) -> None:
         largest = 2 ** (bits - 1) - 1
@@ -117,7 +138,7 @@ class WeightQuantizer(Quantizer):
         best = largest / self.high
         for share in CANDIDATES:
             step = largest * share / self.high
-            codes = (weight / step + 0.5).floor().clamp(self.low, self.high)
+            codes = plain_codes(weight, step, None, self.low, self.high)
             error = (codes * step - weight).square().sum(dim=1, keepdim=True)
             best = torch.where(error < best_error, step, best)
             best_error = torch.minimum(error, best_error)
@@ -137,7 +158,7 @@ def _best_step(x: Tensor, low: int, high: int) -> float:
     if top <= 0:  # nothing positive was seen: any step codes it as silence
         return 1.0 / high
     steps = (CANDIDATES * top / high).view(-1, 1)
-    codes = (x / steps + 0.5).floor_().clamp_(low, high)
+    codes = plain_codes(x, steps, None, low, high)
     error = codes.mul_(steps).sub_(x).square_().mean(dim=1)
     return float(steps[error.argmin()])
 
@@ -149,6 +170,6 @@ def _best_range(x: Tensor, high: int) -> tuple[float, float]:
     lows, highs = torch.quantile(x, ends), torch.quantile(x, 1 - ends)
     offset, top = (grid.reshape(-1, 1) for grid in torch.meshgrid(lows, highs, indexing="ij"))
     steps = ((top - offset) / high).clamp_min(1e-8)
-    codes = ((x - offset) / steps + 0.5).floor_().clamp_(0, high)
+    codes = plain_codes(x, steps, offset, 0, high)
     best = int(codes.mul_(steps).add_(offset).sub_(x).square_().mean(dim=1).argmin())
     return float(steps[best]), float(offset[best])

@@ -9,13 +9,11 @@ from lapis.config import LapisConfig
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.position import RelativePosition
 from lapis.ops.affinity.eager import log_affinity
-from lapis.ops.attention import custom as attention
-from lapis.ops.hamming_distance.custom import hamming_distance
-from lapis.ops.l1_distance import custom, eager
-from lapis.ops.row_scale.eager import exact_rows, pow2_rows
+from lapis.ops.attention.torch_native import attention
+from lapis.ops.hamming_distance.torch_native import hamming_distance
+from lapis.ops.l1_distance import eager, torch_native
+from lapis.ops.row_scale.eager import scale_rows
 from lapis.ops.squared_distance.eager import squared_distance
-
-ROW_SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
 
 class Relation(nn.Module):
@@ -35,7 +33,7 @@ class Relation(nn.Module):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """sum_j W_ij v_j (B, H, N, C), W the affinities scaled by rows."""
-        return ROW_SCALES[self.row_scale](self(q, k)) @ v
+        return scale_rows(self(q, k), self.row_scale) @ v
 
 
 class DotProduct(Relation):
@@ -93,7 +91,7 @@ class Laplacian(DistanceRelation):
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)
         # Real values, in a network without quantizers, have no integer kernel.
-        self.l1_distance = custom.l1_distance if config.quantize else eager.l1_distance
+        self.l1_distance = torch_native.l1_distance if config.quantize else eager.l1_distance
         self.fused = config.quantize
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
@@ -104,7 +102,7 @@ class Laplacian(DistanceRelation):
         if torch.is_grad_enabled() or not self.fused or not self.is_ready:
             return super().mix(q, k, v)
         delay = None if self.position is None else self.position.delay(self.tau)
-        return attention.attention(q, k, v, self.tau, self.row_scale, delay)
+        return attention(q, k, v, self.tau, self.row_scale, delay)
 
 
 class Gaussian(DistanceRelation):
@@ -119,7 +117,7 @@ class Hamming(DistanceRelation):
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)
-        self.shift = config.window if config.modes.qk == "signed" else 0
+        self.shift = -config.low("q")
         self.levels = config.window + self.shift + 1
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:

@@ -1,7 +1,41 @@
-"""Operations as pure functions. The module is the variant, the function name is the operation:
+"""Operations as pure functions: arrays in, arrays out, numpy or torch, on the fastest variant that fits.
 
-reference.py  numpy, short enough to check by eye
-eager.py      torch, differentiable, any device
-native.py     numpy arrays through the native library
-custom.py     torch operators over the native library, falling back to eager
+Each operation has a folder; the module in it is the variant, the function name is the operation:
+
+reference.py     numpy, short enough to check by eye
+eager.py         torch, differentiable, any device
+native.py        numpy arrays through the native library
+torch_native.py  torch operators over the native library, falling back to eager
+
+What this package exports picks the variant from the arrays that it is given.
 """
+
+from lapis.ops.affinity import affinity
+from lapis.ops.attention import attention, attention_spikes
+from lapis.ops.hamming_distance import hamming_distance
+from lapis.ops.integer_attention import integer_attention
+from lapis.ops.l1_distance import l1_distance
+from lapis.ops.lsq import lsq_codes, lsq_value
+from lapis.ops.pack6 import pack6, unpack6
+from lapis.ops.row_scale import scale_rows
+from lapis.ops.squared_distance import squared_distance
+from lapis.spikes import decode, encode, first_spike, latency
+
+__all__ = [
+    "affinity",
+    "attention",
+    "attention_spikes",
+    "decode",
+    "encode",
+    "first_spike",
+    "hamming_distance",
+    "integer_attention",
+    "l1_distance",
+    "latency",
+    "lsq_codes",
+    "lsq_value",
+    "pack6",
+    "scale_rows",
+    "squared_distance",
+    "unpack6",
+]

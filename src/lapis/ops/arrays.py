@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lapis.codes import check_integers
 from lapis.errors import LapisError
 
 Array = npt.NDArray[Any]
 
 
-def as_four_axes(x: Array) -> Array:
+def as_kernel_array(x: Array) -> Array:
     """(..., H, N, C) as (B, H, N, C), copied only where its channels are not contiguous or its axes do not merge."""
     if x.ndim < 2:
         raise LapisError(f"an array of shape {x.shape} was seen; kernels take (..., N, C)")
@@ -34,11 +36,33 @@ def outer_strides(x: Array) -> tuple[int, int, int]:
 
 def as_u8(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.uint8]:
     """Integer codes as u8, checked; u8 is taken as it is."""
-    array = np.asarray(codes)
+    array = check_integers(codes, name)
     if array.dtype == np.uint8:
         return array
-    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
-        raise LapisError(f"{name} has dtype {array.dtype}; codes are integers 0..255, so round and cast them first")
     if array.size and (int(array.min()) < 0 or int(array.max()) > 255):
         raise LapisError(f"{name} spans {int(array.min())}..{int(array.max())}; codes lie in 0..255")
     return array.astype(np.uint8)
+
+
+def is_tensor(array: object) -> bool:
+    """Whether `array` is a torch tensor; torch is not loaded to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def shared_u8(
+    q_codes: npt.ArrayLike, k_codes: npt.ArrayLike
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]] | None:
+    """Integer codes of queries and keys as u8, signed ones raised by one shift that no distance sees.
+
+    None where they are no integers or span more than 255: only a reference can take them.
+    """
+    q, k = np.asarray(q_codes), np.asarray(k_codes)
+    if not all(np.issubdtype(codes.dtype, np.integer) for codes in (q, k)):
+        return None
+    if q.dtype == k.dtype == np.uint8 or not (q.size and k.size):
+        return q.astype(np.uint8), k.astype(np.uint8)
+    low = min(int(q.min()), int(k.min()))
+    if max(int(q.max()), int(k.max())) - low > 255:
+        return None
+    return (q.astype(np.int64) - low).astype(np.uint8), (k.astype(np.int64) - low).astype(np.uint8)

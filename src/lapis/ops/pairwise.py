@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lapis import native
-from lapis.ops.tensors import as_four_axes, record, threads
+from lapis.ops.tensors import as_kernel_tensor, record, threads
 
 
 def define_distance(name: str, relation: int) -> None:
@@ -30,7 +30,7 @@ def define_distance(name: str, relation: int) -> None:
 
 def _distance(relation: int, q: Tensor, k: Tensor) -> Tensor:
     out = torch.empty((*q.shape[:-1], k.shape[-2]))
-    q4, k4 = as_four_axes(q), as_four_axes(k)
+    q4, k4 = as_kernel_tensor(q), as_kernel_tensor(k)
     native.check(
         native.library().lapis_distance(
             ctypes.byref(record(q4, k4, relation)),
@@ -46,7 +46,7 @@ def _distance(relation: int, q: Tensor, k: Tensor) -> Tensor:
 
 def _distance_backward(relation: int, grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     g = grad.detach().float().contiguous()
-    q4, k4 = as_four_axes(q), as_four_axes(k)
+    q4, k4 = as_kernel_tensor(q), as_kernel_tensor(k)
     grad_q, grad_k = torch.empty(q.shape), torch.empty(k.shape)
     native.check(
         native.library().lapis_distance_backward(

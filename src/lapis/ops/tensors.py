@@ -23,7 +23,12 @@ def threads() -> int:
     return torch.get_num_threads()
 
 
-def as_four_axes(x: Tensor) -> Tensor:
+def round_half_up(x: Tensor) -> Tensor:
+    """floor(x + 1/2) in the precision of x: the project's one rounding rule, on tensors."""
+    return torch.floor(x + 0.5)
+
+
+def as_kernel_tensor(x: Tensor) -> Tensor:
     """(..., N, C) as float32 (B, H, N, C) with contiguous channels; a view wherever the strides allow."""
     x = x.detach().float()
     if x.dim() != 4:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lapis.config import LapisConfig
-from lapis.convert.arithmetic import MAX_WIDTH
-from lapis.convert.network import array_kinds
+from lapis.deploy.arithmetic import MAX_WIDTH
+from lapis.deploy.network import array_kinds
 from lapis.errors import LapisError
-from lapis.ops.pack6.reference import packed_width
+from lapis.ops.pack6 import packed_width
 from lapis.preprocess import MAX_SIZE
 
 METADATA_KEY = "lapis_packed"

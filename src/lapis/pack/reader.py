@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.config import LapisConfig
-from lapis.convert.network import Block, Layer, Leak, Network, Norm, Readout, check_convertible
+from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable
 from lapis.errors import LapisError
-from lapis.ops.pack6.reference import unpack6
+from lapis.ops.pack6 import unpack6
 from lapis.pack.format import (
     DTYPES,
     FIELDS,
@@ -50,38 +52,44 @@ class Header:
     start: int
 
 
-def load(path: Path) -> Network:
-    """The network of a packed file; a file that is not whole and sane is one LapisError."""
-    try:
-        with open(path, "rb") as file:
-            header = _read_header(file)
-            file.seek(header.start)
-            data = file.read()
-        return _network(header, data)
-    except LapisError as error:
-        raise LapisError(f"{path} is no sound packed network: {error}") from error
-    except OSError as error:
-        raise LapisError(f"cannot read {path}: {error.strerror}") from error
+def load(path: str | Path) -> Network:
+    """The network of a packed file; a file that is not whole and valid is one LapisError."""
+    with _opened(path) as file:
+        header = _read_header(file)
+        file.seek(header.start)
+        return _network(header, file.read())
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: str | Path) -> Header:
     """What a packed file says of itself, without its tensors."""
+    with _opened(path) as file:
+        return _read_header(file)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """The metadata of any safetensors file; empty for a file that is none, nothing else of it is judged."""
     try:
         with open(path, "rb") as file:
-            return _read_header(file)
+            return _metadata(_read_table(file)[0])
+    except (LapisError, OSError):
+        return {}
+
+
+def is_packed(path: str | Path) -> bool:
+    """Whether a file calls itself a packed Lapis network."""
+    return METADATA_KEY in read_metadata(path)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    """The file, with every error in it named by its path."""
+    try:
+        with open(path, "rb") as file:
+            yield file
     except LapisError as error:
-        raise LapisError(f"{path} is no sound packed network: {error}") from error
+        raise LapisError(f"{path} is not a valid packed network: {error}") from error
     except OSError as error:
         raise LapisError(f"cannot read {path}: {error.strerror}") from error
-
-
-def is_packed(path: Path) -> bool:
-    """Whether a file calls itself a packed Lapis network; nothing else of it is judged."""
-    try:
-        with open(path, "rb") as file:
-            return METADATA_KEY in _metadata(_read_table(file)[0])
-    except (LapisError, OSError):
-        return False
 
 
 def _read_header(file: BinaryIO) -> Header:
@@ -150,7 +158,7 @@ def _checked_config(fields: Any) -> LapisConfig:
     if config.to_dict() != fields:
         raise LapisError("its configuration leaves fields out")
     check_limits(config)
-    check_convertible(config)
+    check_deployable(config)
     return config
 
 

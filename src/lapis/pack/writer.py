@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as to_safetensors
 
-from lapis.convert.network import Network, array_of
+from lapis.deploy.network import Network, array_of
 from lapis.files import write_atomically
-from lapis.ops.pack6.reference import pack6
+from lapis.ops.pack6 import pack6
 from lapis.pack.format import METADATA_KEY, VERSION, check_limits, entries, is_packed6
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
+from lapis.files import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,11 +21,7 @@ def energy_chart(made: Estimate, path: str | Path, title: str = "") -> Path:
     target = Path(path)
     if target.suffix != ".png":
         raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
-    figure = energy_figure(made, title)
-    try:
-        figure.savefig(target, dpi=150)
-    except OSError as error:
-        raise LapisError(f"the chart cannot be written to {target}: {error}") from error
+    save_figure(target, energy_figure(made, title), dpi=150)
     return target
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from lapis.codes import check_codes, check_tau, check_window
 from lapis.energy import Estimate
 from lapis.errors import LapisError
-from lapis.ops.attention.reference import SCALES
 from lapis.ops.l1_distance.reference import l1_distance
+from lapis.ops.row_scale.reference import scale_rows
 from lapis.positions import relative_offsets
 from lapis.report.energy_chart import energy_figure
 from lapis.trace import POINTS, Tally
@@ -107,7 +107,7 @@ def attention(explained: Explained, block: int, head: int, query: int) -> Figure
     _check_place(config.heads, head, "head")
     _check_place(config.tokens, query, "token")
     distance = row_distances(explained, block, head, query)
-    weight = SCALES[config.row_scale](-distance[None] / explained.tau[block, head])[0]
+    weight = scale_rows(-distance[None] / explained.tau[block, head], config.row_scale)[0]
     image, side, grid = explained.image, config.image_size, config.grid
     figure = new_figure(7.4, 2.7)
     panels = figure.subplots(1, 3)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapis.convert.life import Life
+from lapis.deploy.neuron import Life
 from lapis.report.figures import QUERY, new_figure
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def neuron_life(life: Life, title: str) -> Figure:
     membrane.step(np.append(firing, 2 * window), falling, where="post", color="black")
     membrane.text(0.02, 0.85, "V += I at every step", transform=membrane.transAxes, fontsize=8)
     membrane.text(
-        0.98, 0.9, "the threshold falls one level a step", transform=membrane.transAxes, fontsize=8, ha="right"
+        0.98, 0.9, "the threshold falls one level per step", transform=membrane.transAxes, fontsize=8, ha="right"
     )
     if life.spike < window:
         when = window + life.spike

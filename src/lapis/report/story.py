@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import pack
-from lapis.config import FLOAT_WEIGHTS, LapisConfig
-from lapis.convert.network import Network
-from lapis.convert.simulate import Events
-from lapis.convert.verify import Agreement, Executor, spiking_executor, verify
+from lapis.config import LapisConfig
+from lapis.convert.agreement import Agreement, Executor, spiking_executor, verify
+from lapis.deploy.network import Network
+from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
 from lapis.preprocess import Pixels
 from lapis.runtime.evaluate import Evaluation, evaluate
@@ -110,7 +110,9 @@ def compare(subject: Subject, images: Pixels) -> Equality:
         subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
     )
     promise: Any = "equal" if subject.network.exact else "ties"
-    engine = verify(subject.network, {"engine": Executor(subject.session.watch, promise)}, _batches(pixels, BATCH))
+    engine = verify(
+        subject.network, {"engine": Executor(subject.session.watch_integers, promise)}, _batches(pixels, BATCH)
+    )
     return Equality((*spikes.agreements, *engine.agreements), events)
 
 
@@ -154,9 +156,8 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
         from lapis.nn import LapisViT
     except ImportError:
         return None, "torch is not installed: pip install 'lapis-snn[train]'"
-    dense = config.replace(quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS)
     # Its speed does not depend on its weights.
-    model = LapisViT(dense).eval()
+    model = LapisViT(config.dense()).eval()
     images = torch.zeros(1, 3, config.image_size, config.image_size)
 
     def run() -> object:

@@ -1,4 +1,4 @@
-"""The native engine: a network handed to the library once, then bytes of images in and integer scores out."""
+"""The native engine: a network handed to the library once, then bytes of images in and integer logits out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import native
-from lapis.convert import arithmetic, leak
-from lapis.convert.network import Layer, Network, check_images
+from lapis.deploy import arithmetic
+from lapis.deploy.network import Layer, Network, check_images
 from lapis.errors import LapisError
+from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
-from lapis.trace import POINTS, Point, Trace
+from lapis.trace import POINTS, Point, Trace, Watched
 
-Scores = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.int64]
 
 # In the order of csrc/engine.h.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
@@ -115,10 +116,10 @@ def check_runnable(network: Network) -> None:
             "convert with 2 to 8 bits, or use native=False"
         )
     span = config.window - network.low("v")
-    if config.tokens * leak.AFFINITY_MAX * span >= 1 << 31:
+    if config.tokens * AFFINITY_MAX * span >= 1 << 31:
         raise LapisError(
             f"{config.tokens} tokens with value codes of {span} levels could overflow the native engine's 32-bit sums; "
-            f"use at most {(1 << 31) // (leak.AFFINITY_MAX * span)} tokens, or native=False"
+            f"use at most {(1 << 31) // (AFFINITY_MAX * span)} tokens, or native=False"
         )
 
 
@@ -142,12 +143,12 @@ class Engine:
         self._handle = handle
         self._close = weakref.finalize(self, self._library.lapis_engine_destroy, handle)
 
-    def run(self, images: Pixels) -> Scores:
-        """Integer scores (B, classes) of images (B, S, S, 3)."""
+    def run(self, images: Pixels) -> Logits:
+        """Integer logits (B, classes) of images (B, S, S, 3)."""
         return self._run(images, None, None)
 
-    def watch(self, images: Pixels) -> tuple[Scores, Trace]:
-        """Scores, and the codes at every measuring point."""
+    def watch(self, images: Pixels) -> Watched:
+        """Integer logits, and the codes at every measuring point."""
         check_images(images, self._size)
         trace = Trace(self._window)
         addresses = (_pointer * (self._depth * len(POINTS)))()
@@ -156,7 +157,7 @@ class Engine:
                 codes = np.empty((len(images), self._tokens, self._widths[point]), dtype=np.int8)
                 trace.note(block, point, codes)
                 addresses[block * len(POINTS) + index] = codes.ctypes.data
-        return self._run(images, addresses, None), trace
+        return Watched(self._run(images, addresses, None), trace)
 
     def profile(self, images: Pixels) -> dict[str, int]:
         """Nanoseconds that the first thread spends in each stage of one run."""
@@ -173,23 +174,23 @@ class Engine:
         """Give the memory back now; the engine cannot run after it."""
         self._close()
 
-    def _run(self, images: Pixels, trace: Any, spent: npt.NDArray[np.int64] | None) -> Scores:
+    def _run(self, images: Pixels, trace: Any, spent: npt.NDArray[np.int64] | None) -> Logits:
         check_images(images, self._size)
         if not self._close.alive:
             raise LapisError("this engine was closed; make a new one")
         pixels = np.ascontiguousarray(images)
-        scores = np.empty((len(pixels), self._classes), dtype=np.int64)
+        logits = np.empty((len(pixels), self._classes), dtype=np.int64)
         native.check(
             self._library.lapis_engine_run(
                 self._handle,
                 pixels.ctypes.data,
                 len(pixels),
-                scores.ctypes.data,
+                logits.ctypes.data,
                 trace,
                 None if spent is None else spent.ctypes.data,
             )
         )
-        return scores
+        return logits
 
 
 def peak_rate() -> float:
@@ -206,9 +207,7 @@ def check_threads(threads: int) -> int:
 
 def _describe(network: Network, arrays: _Arrays) -> Any:
     config = network.config
-    blocks = (_Block * config.depth)(
-        *(_describe_block(network, index, membranes, arrays) for index, membranes in enumerate(_all_membranes(network)))
-    )
+    blocks = (_Block * config.depth)(*(_describe_block(network, index, arrays) for index in range(config.depth)))
     model = _Model(
         **{name: getattr(config, name) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth")},
         classes=config.classes,
@@ -239,31 +238,17 @@ _LOWS: dict[str, Point] = {
 }
 
 
-def _all_membranes(network: Network) -> list[tuple[leak.UInt32, leak.Int32]]:
-    """What every block's leak can reach, (H, S) each; all heads of the network leak together, which takes a tenth."""
-    sizes = [network.distances(index) for index in range(network.config.depth)]
-    mantissa = np.concatenate([block.leak.mantissa for block in network.blocks])
-    exponent = np.concatenate([block.leak.exponent for block in network.blocks])
-    us, es = leak.leak_table(mantissa, exponent, max(sizes))
-    heads = network.config.heads
-    return [
-        (us[index * heads : (index + 1) * heads, :size], es[index * heads : (index + 1) * heads, :size])
-        for index, size in enumerate(sizes)
-    ]
-
-
-def _describe_block(network: Network, index: int, membranes: tuple[leak.UInt32, leak.Int32], arrays: _Arrays) -> _Block:
-    block = network.blocks[index]
-    row_exponent, table = leak.expand(*membranes)
+def _describe_block(network: Network, index: int, arrays: _Arrays) -> _Block:
+    block, tables = network.blocks[index], network.tables[index]
     delay = network.delays[index]
     return _Block(
         attention_gain=arrays.address(block.attention_norm.gain, np.float32),
         attention_shift=arrays.address(block.attention_norm.shift, np.float32),
         qkv=arrays.layer(block.qkv),
-        table=arrays.address(table, np.uint16),
-        row_exponent=arrays.address(row_exponent, np.uint16),
-        exponents=table.shape[1],
-        distances=table.shape[2],
+        table=arrays.address(tables.table, np.uint16),
+        row_exponent=arrays.address(tables.row_exponent, np.uint16),
+        exponents=tables.table.shape[1],
+        distances=tables.table.shape[2],
         delay=None if delay is None else arrays.address(delay, np.int32),
         readout_scale=float(block.readout.scale),
         readout_shift=float(block.readout.shift),

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lapis.data.images import UnreadableImageError
 from lapis.errors import LapisError
+from lapis.preprocess import UnreadableImageError
 from lapis.runtime.session import Session
+from lapis.scores import Scores
 from lapis.trace import Tally
-
-TOP = 5
 
 
 class Collection(Protocol):
@@ -90,22 +89,17 @@ def evaluate(
     mine = range(index, len(images), of)
     if not mine:
         raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
-    truth = np.asarray(labels)
-    counted = correct = correct5 = 0
-    unreadable: list[str] = []
+    truth, scores = np.asarray(labels), Scores()
     for start in range(0, len(mine), batch):
-        read, chosen = _read(images, mine[start : start + batch], unreadable)
+        read, chosen = _read(images, mine[start : start + batch], scores.unreadable)
         if read:
-            order = np.argsort(-_answer(session, read, watched), axis=1, kind="stable")[:, :TOP]
-            hits = order == truth[chosen][:, None]
-            counted += len(read)
-            correct += int(hits[:, 0].sum())
-            correct5 += int(hits.any(axis=1).sum())
+            scores.count(_answer(session, read, watched), truth[chosen])
         if progress is not None:
             progress(min(start + batch, len(mine)), len(mine))
-    if not counted:
-        raise LapisError(f"none of the {len(mine)} images could be read; the first: {unreadable[0]}")
-    return Evaluation(counted, correct, correct5, len(images), (index,), of, tuple(unreadable))
+    if not scores.images:
+        raise LapisError(f"none of the {len(mine)} images could be read; the first: {scores.unreadable[0]}")
+    counts = (scores.images, scores.right, scores.right_in_five)
+    return Evaluation(*counts, len(images), (index,), of, tuple(scores.unreadable))
 
 
 def _read(images: Collection, indices: Iterable[int], unreadable: list[str]) -> tuple[list[Any], list[int]]:
@@ -124,6 +118,7 @@ def _read(images: Collection, indices: Iterable[int], unreadable: list[str]) -> 
 def _answer(session: Session, read: list[Any], watched: tuple[Tally, int] | None) -> npt.NDArray[np.float32]:
     if watched is None or watched[0].images >= watched[1]:
         return session.run(read)
+    logits: npt.NDArray[np.float32]
     logits, trace = session.watch(read)
     watched[0].add(trace)
     return logits

@@ -1,4 +1,4 @@
-"""A packed model, ready to answer: `Session("model.safetensors").run(images)`. Never loads torch."""
+"""A packed model, ready to answer: `Session("model.safetensors").run(images)`. No torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 
-from lapis import assets, pack
+from lapis import models
 from lapis import native as kernels
-from lapis.convert.arithmetic import Float32, to_logits
-from lapis.convert.network import Network, Watched
+from lapis.deploy import integer
+from lapis.deploy.arithmetic import Float32, Int64, real_logits
+from lapis.deploy.network import Network
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels
+from lapis.preprocess import Pixels, read_image
 from lapis.runtime.engine import Engine, check_runnable, check_threads
+from lapis.trace import Watched
 
 ImageLike = str | Path | Pixels
 Images = ImageLike | Sequence[ImageLike]
@@ -39,13 +40,14 @@ class Prediction:
 class Session:
     """A deployed network on this machine: uint8 images of any size in, logits or class names out.
 
-    `model` is the path of a packed file, the name of a packaged model, or a Network. `threads` work on one batch
-    together. With native=False, or where the native library is missing, numpy gives the same answers, more slowly. A
-    session may be called from several threads (calls take turns) and any number of sessions may exist at once.
+    `model` is whatever `lapis.models.open` takes (a packed file, a packaged name, a run's folder) or a Network; torch
+    is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
+    the native library is missing, numpy gives the same answers, more slowly. A session may be called from several
+    threads (calls take turns) and any number of sessions may exist at once.
     """
 
     def __init__(self, model: str | Path | Network, threads: int = 1, native: bool = True) -> None:
-        network = model if isinstance(model, Network) else pack.load(assets.resolve(model))
+        network = model if isinstance(model, Network) else models.open(model).network()
         self.threads = check_threads(threads)
         self.config = network.config
         self.preprocess = network.preprocess
@@ -67,19 +69,23 @@ class Session:
         """Logits (B, classes)."""
         pixels = self.read(images)
         if self._engine is None:
-            return self._numpy().forward(pixels)
+            return self._real(integer.run(self._numpy(), pixels))
         with self._lock:
-            scores = self._engine.run(pixels)
-        return to_logits(scores, self._head_exponent)
+            logits = self._engine.run(pixels)
+        return self._real(logits)
 
     def watch(self, images: Images) -> Watched:
         """Logits, and the codes at every measuring point."""
+        logits, trace = self.watch_integers(images)
+        return Watched(self._real(logits), trace)
+
+    def watch_integers(self, images: Images) -> Watched:
+        """The same with integer logits, as every executor of the network gives them."""
         pixels = self.read(images)
         if self._engine is None:
-            return self._numpy().watch(pixels)
+            return integer.watch(self._numpy(), pixels)
         with self._lock:
-            scores, trace = self._engine.watch(pixels)
-        return Watched(to_logits(scores, self._head_exponent), trace)
+            return self._engine.watch(pixels)
 
     def predict(self, images: Images, k: int = 5) -> list[list[Prediction]]:
         """The k likeliest classes of every image, best first; equal logits in the order of the classes."""
@@ -124,6 +130,9 @@ class Session:
         with self._lock:
             return self._engine.profile(pixels)
 
+    def _real(self, logits: Int64) -> Float32:
+        return real_logits(logits, self._head_exponent)
+
     def _numpy(self) -> Network:
         assert self._network is not None
         return self._network
@@ -136,14 +145,4 @@ class Session:
 
 
 def _pixels(image: Any) -> npt.NDArray[Any]:
-    if not isinstance(image, (str, Path)):
-        return np.asarray(image)
-    try:
-        with Image.open(image) as opened:
-            return np.asarray(opened.convert("RGB"))
-    except UnidentifiedImageError as error:
-        raise LapisError(
-            f"{image} is not an image that can be read; use PNG, JPEG, WebP or another common kind"
-        ) from error
-    except OSError as error:
-        raise LapisError(f"cannot read image {image}: {error.strerror or error}") from error
+    return read_image(image) if isinstance(image, (str, Path)) else np.asarray(image)

@@ -1,1 +1,8 @@
 """Training: recipes, objective, loop, evaluation, ablations."""
+
+from lapis.train.loop import train
+from lapis.train.recipe import Recipe
+from lapis.train.recipes import load as load_recipe
+from lapis.train.recipes import names as recipe_names
+
+__all__ = ["Recipe", "load_recipe", "recipe_names", "train"]

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 from lapis.config import ActivationModes, Mode, Relation, nearest
 from lapis.errors import LapisError
-from lapis.files import write_atomically
+from lapis.files import save_figure, write_atomically
+from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train import recipes
-from lapis.train.checkpoint import STATE_FILE
 from lapis.train.distributed import Processes
-from lapis.train.loop import SUMMARY_FILE, train
+from lapis.train.loop import train
 from lapis.train.recipe import Recipe
 
 Study = Literal["relation", "deployment", "activation"]
@@ -129,7 +129,7 @@ def _finished(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
     """The summary of a run that reached its end with this very recipe."""
     if not (folder / SUMMARY_FILE).is_file():
         return None
-    written = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    written = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
     if written != json.loads(json.dumps(recipe.to_dict())):
         raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
     summary: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
@@ -170,7 +170,7 @@ def _plot(study: str, title: str, records: list[dict[str, Any]], path: Path) -> 
         axes.legend(frameon=False)
     axes.set_ylabel("test top-1 (%)")
     axes.set_title(title)
-    figure.savefig(path, dpi=120)
+    save_figure(path, figure)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from lapis.errors import LapisError
+from lapis.files import write_atomically
+from lapis.runs import STATE_FILE
 
-STATE_FILE = "state.pt"
 VERSION = 1
-PARTIAL = ".partial-"
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write beside the target, flush to disk, rename; on any failure the last good state stays as it was."""
+    """Write the state whole; on any failure the last good one stays as it was."""
     target = folder / STATE_FILE
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=PARTIAL)
     try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save({"version": VERSION, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except (OSError, RuntimeError) as error:
-        Path(temporary).unlink(missing_ok=True)
+        write_atomically(target, lambda file: torch.save({"version": VERSION, **state}, file))
+    except (LapisError, RuntimeError) as error:
         kept = f"the last good one, {target}, is untouched" if target.exists() else "there is no earlier one"
         raise LapisError(f"cannot save the run's state in {folder}: {reason(error)}; {kept}") from error
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def load_state(folder: Path) -> dict[str, Any]:
@@ -48,12 +36,6 @@ def load_state(folder: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise LapisError(f"{path} is not a state of this version ({VERSION}) of Lapis")
     return state
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for leftover in folder.glob(f"{PARTIAL}*"):
-        leftover.unlink(missing_ok=True)
 
 
 def reason(error: BaseException) -> str:

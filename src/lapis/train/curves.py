@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lapis.errors import LapisError
+from lapis.files import save_figure
+from lapis.runs import CURVES_FILE
 from lapis.train.log import read_evaluations, read_steps
-
-CURVES_FILE = "curves.png"
 
 
 def plot_curves(folder: Path, title: str) -> Path:
@@ -35,5 +35,5 @@ def plot_curves(folder: Path, title: str) -> Path:
     accuracy.set_title("test top-1 (%)")
     figure.suptitle(title)
     path = folder / CURVES_FILE
-    figure.savefig(path, dpi=120)
+    save_figure(path, figure)
     return path

@@ -1,50 +1,41 @@
-"""A torch network's scores on a set of images."""
+"""The scores of a torch network on a set of images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-import torch
-
-from lapis.convert.deployed import Deployed
-from lapis.data.loader import Batch
+from lapis.convert.evaluated import Evaluated
+from lapis.data.loader import PixelBatch
 from lapis.errors import LapisError
-from lapis.nn.model import LapisViT
-from lapis.train.scores import WATCHED_IMAGES, Scores
+from lapis.scores import WATCHED_IMAGES, Scores
 
 
-@torch.no_grad()
 def evaluate(
-    model: LapisViT | Deployed,
-    batches: Iterable[Batch],
+    network: Evaluated,
+    batches: Iterable[PixelBatch],
     watched: int = WATCHED_IMAGES,
     on_batch: Callable[[Scores], None] = lambda scores: None,
 ) -> Scores:
-    """Scores of `model` in FP32, never under autocast; the first `watched` images also give activities."""
+    """Scores over all batches; the first `watched` images also give activities."""
     scores = Scores()
-    training = model.training
-    model.eval()
-    device = next(chain(model.parameters(), model.buffers())).device
+    training = network.training
+    network.eval()
+    device = next(chain(network.parameters(), network.buffers())).device
     try:
-        with torch.autocast(device.type, enabled=False):
-            for batch in batches:
-                scores.unreadable += batch.unreadable
-                if len(batch.images):
-                    _score_batch(model, batch, device, watched, scores)
-                on_batch(scores)
+        for pixels, labels, unreadable in batches:
+            scores.unreadable += unreadable
+            if len(pixels):
+                images = pixels.to(device)
+                if network.config.quantize and scores.tally.images < watched:
+                    logits, trace = network.watch(images)
+                    scores.tally.add(trace)
+                else:
+                    logits = network(images)
+                scores.count(logits.float().cpu().numpy(), labels.numpy())
+            on_batch(scores)
     finally:
-        model.train(training)
+        network.train(training)
     if not scores.images:
         raise LapisError("there was no image to evaluate on")
     return scores
-
-
-def _score_batch(model: LapisViT | Deployed, batch: Batch, device: torch.device, watched: int, scores: Scores) -> None:
-    images = batch.images.to(device)
-    if model.config.quantize and scores.tally.images < watched:
-        logits, trace = model.watch(images)
-        scores.tally.add(trace)
-    else:
-        logits = model(images)
-    scores.count(logits.float().cpu().numpy(), batch.labels.numpy())

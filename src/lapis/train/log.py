@@ -9,9 +9,8 @@ from typing import Any
 
 from lapis.errors import LapisError
 from lapis.files import write_atomically
+from lapis.runs import EVALUATIONS_FILE, STEPS_FILE
 
-STEPS_FILE = "steps.csv"
-EVALUATIONS_FILE = "evaluations.jsonl"
 COLUMNS = ("step", "epoch", "lr", "loss", "ce", "logit", "feature", "accuracy", "grad_norm", "images_per_s", "seconds")
 
 

@@ -15,21 +15,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lapis.convert.deployed import as_deployed
+from lapis.convert.evaluated import Evaluated
 from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
-from lapis.data.transforms import rule_of
-from lapis.energy.activity import save_tally
+from lapis.display import Display
+from lapis.energy import energy_of, save_tally
 from lapis.errors import LapisError
-from lapis.files import write_atomically
+from lapis.files import sweep, write_text
 from lapis.native import CodesError
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
 from lapis.nn.lift import lift
 from lapis.nn.model import LapisViT
-from lapis.train.checkpoint import STATE_FILE, load_state, save_state, sweep
+from lapis.nn.pixels import normalise
+from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_FILE, STATE_FILE, SUMMARY_FILE, UNREADABLE_FILE
+from lapis.scores import Scores
+from lapis.train.checkpoint import load_state, save_state
 from lapis.train.curves import plot_curves
-from lapis.train.display import Display
 from lapis.train.distributed import Processes
 from lapis.train.evaluate import evaluate
 from lapis.train.log import Log
@@ -37,14 +39,11 @@ from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
 from lapis.train.processor import spare_matrix_unit
 from lapis.train.recipe import Recipe, differences
-from lapis.train.scores import Scores, energy_of
 from lapis.train.sets import open_sets
 from lapis.train.signals import StopRequest
 from lapis.train.start import start_network
 from lapis.train.teacher import load_teacher
 
-BEST_FILE, LAST_FILE, RECIPE_FILE, SUMMARY_FILE = "best.safetensors", "last.safetensors", "recipe.json", "summary.json"
-UNREADABLE_FILE, ACTIVITY_FILE = "unreadable.txt", "activity.json"
 TEST_BATCH = 100
 
 
@@ -101,7 +100,7 @@ def prepare_folder(out: Path, recipe: Recipe) -> None:
     except OSError as error:
         raise LapisError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
     sweep(out)
-    write_atomically(out / RECIPE_FILE, (json.dumps(recipe.to_dict(), indent=2) + "\n").encode())
+    write_text(out / RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
 
 
 class Run:
@@ -111,12 +110,10 @@ class Run:
         self.recipe, self.out, self.processes, self.quiet = recipe, out, processes, quiet
         optim, device = recipe.optim, processes.device
         self.train_images, self.test_images = open_sets(recipe.data, data)
-        rule = rule_of(recipe.preprocess)
         lanes = processes.world * optim.accumulate
         self.lanes = tuple(range(processes.rank, lanes, processes.world))
-        size, classes = recipe.model.image_size, recipe.model.classes
         self.batches = TrainBatches(
-            self.train_images, recipe.augment, size, rule, optim.batch, recipe.seed, classes, lanes,
+            self.train_images, recipe.augment, recipe.preprocess, optim.batch, recipe.seed, recipe.model.classes, lanes,
             recipe.data.workers,
         )  # fmt: skip
         self.steps_per_epoch = self.batches.steps
@@ -150,7 +147,8 @@ class Run:
         if is_calibrated(model):
             return model
         few = spread(self.train_images, self.recipe.data.calibrate)
-        images = torch.cat([batch.images for batch in self._test_batches(few, 0, 1)]).to(self.processes.device)
+        pixels = torch.cat([batch.pixels for batch in self._test_batches(few, 0, 1)]).to(self.processes.device)
+        images = normalise(pixels, self.recipe.preprocess)
         if self.recipe.lift:
             return lift(model, [images])
         model.eval()(images)
@@ -171,7 +169,7 @@ class Run:
         if self.processes.first and not stopped:
             save_network(self.out / LAST_FILE, self.evaluated, self._about())
             plot_curves(self.out, self.recipe.name)
-            write_atomically(self.out / SUMMARY_FILE, (json.dumps(summary, indent=2) + "\n").encode())
+            write_text(self.out / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary
 
     def _steps(self, started: float, log: Log | None, stop: StopRequest, display: Display) -> None:
@@ -278,7 +276,7 @@ class Run:
             display.update(progress.step, f"testing {seen} %  top-1 {scores.top1:.2f} %")
 
         batches = self._test_batches(self.test_images, self.processes.rank, self.processes.world)
-        model = as_deployed(self.evaluated, self.recipe.preprocess)
+        model = Evaluated(self.evaluated, self.recipe.preprocess)
         try:
             own = evaluate(model, batches, self.recipe.keep.watched // self.processes.world, look)
         except _StoppedError:
@@ -302,8 +300,7 @@ class Run:
         return True
 
     def _test_batches(self, images: Images, rank: int, world: int) -> TestBatches:
-        model, workers = self.recipe.model, self.recipe.data.workers
-        return TestBatches(images, self.recipe.preprocess, TEST_BATCH, model.classes, rank, world, workers)
+        return TestBatches(images, self.recipe.preprocess, TEST_BATCH, rank, world, self.recipe.data.workers)
 
     def _note_unreadable(self, parts: tuple[Batch, ...], display: Display) -> None:
         for line in [line for part in parts for line in part.unreadable if line not in self.unreadable]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args
 
-from lapis.config import ActivationModes, LapisConfig, Mode, nearest
+from lapis.config import LapisConfig
 from lapis.data.loader import Augment
-from lapis.data.transforms import normalise_by_name
 from lapis.errors import LapisError
-from lapis.preprocess import Preprocess
+from lapis.preprocess import Preprocess, normalisation
+from lapis.settings import with_settings
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice"]
 Precision = Literal["fp32", "bf16"]
@@ -34,7 +33,7 @@ class Data:
 
     def __post_init__(self) -> None:
         _choice("data.dataset", self.dataset, get_args(Dataset))
-        normalise_by_name(self.normalise)
+        normalisation(self.normalise)
         for name in ("limit", "test_limit", "workers"):
             _at_least(f"data.{name}", getattr(self, name), 0)
         _at_least("data.calibrate", self.calibrate, 1)
@@ -95,7 +94,7 @@ class Distill:
 
 
 @dataclass(frozen=True)
-class Keep:
+class Checkpointing:
     """How often a run evaluates, logs and saves; 0 steps saves by the clock alone."""
 
     evaluate_epochs: float = 1.0
@@ -128,40 +127,22 @@ class Recipe:
     augment: Augment = field(default_factory=Augment)
     optim: Optim = field(default_factory=Optim)
     distill: Distill = field(default_factory=Distill)
-    keep: Keep = field(default_factory=Keep)
+    keep: Checkpointing = field(default_factory=Checkpointing)
     seed: int = 0
 
     @property
     def preprocess(self) -> Preprocess:
         """How the trained network wants its images."""
-        rule = normalise_by_name(self.data.normalise)
-        return Preprocess(self.model.image_size, rule.mean, rule.std, "bicubic", self.data.crop)
+        mean, std = normalisation(self.data.normalise)
+        return Preprocess(self.model.image_size, mean, std, "bicubic", self.data.crop)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def with_overrides(self, settings: list[str]) -> Recipe:
         """A copy with `a.b=c` settings applied at once, the last of a key winning; an unknown key names the nearest."""
-        changes: dict[str, Any] = {}
-        for setting in settings:
-            key, equals, text = setting.partition("=")
-            if not equals:
-                raise LapisError(f"--set {setting!r} has no value; write it as key=value, for example optim.lr=1e-4")
-            _place(self, key.strip(), text.strip(), key.strip(), changes)
-        recipe: Recipe = _changed(self, changes)
+        recipe: Recipe = with_settings(self, settings)
         return recipe
-
-
-def keys(record: Any, prefix: str = "") -> dict[str, Any]:
-    """Every dotted key of a recipe with its value."""
-    found: dict[str, Any] = {}
-    for item in dataclasses.fields(record):
-        value = getattr(record, item.name)
-        if dataclasses.is_dataclass(value):
-            found |= keys(value, f"{prefix}{item.name}.")
-        else:
-            found[prefix + item.name] = value
-    return found
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
@@ -174,54 +155,6 @@ def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") ->
         elif a != b and not (isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and list(a) == list(b)):
             found.append(f"{prefix}{name}: {a!r} against {b!r}")
     return found
-
-
-def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]) -> None:
-    """Parse one setting into the nested table `changes`."""
-    name, _, rest = key.partition(".")
-    kinds = typing.get_type_hints(type(record))
-    if name not in kinds or name == "name":
-        raise _unknown(record, whole, key)
-    value = getattr(record, name)
-    if rest:
-        if not dataclasses.is_dataclass(value):
-            raise _unknown(record, whole, key)
-        _place(value, rest, text, whole, changes.setdefault(name, {}))
-    elif isinstance(value, ActivationModes) and text in get_args(Mode):
-        changes[name] = dataclasses.asdict(ActivationModes.all(typing.cast(Mode, text)))
-    elif dataclasses.is_dataclass(value):
-        inner = [f"{whole}.{inner}" for inner in keys(value)]
-        raise LapisError(f"{whole} is a group; set one of {', '.join(inner)}")
-    else:
-        changes[name] = _parse(whole, kinds[name], text)
-
-
-def _changed(record: Any, changes: dict[str, Any]) -> Any:
-    """A copy built once from all changes, so that only the result must be valid, not each step on the way."""
-    values = {
-        name: _changed(getattr(record, name), value) if isinstance(value, dict) else value
-        for name, value in changes.items()
-    }
-    return dataclasses.replace(record, **values)
-
-
-def _unknown(record: Any, whole: str, rest: str) -> LapisError:
-    prefix = whole.removesuffix(rest)
-    allowed = [prefix + inner for inner in keys(record) if inner != "name"]
-    shown = ", ".join(allowed if len(allowed) <= 12 else sorted({entry.split(".")[0] for entry in allowed}))
-    return LapisError(f"unknown setting {whole!r}; {nearest(whole, allowed)}known here: {shown}")
-
-
-def _parse(key: str, kind: Any, text: str) -> Any:
-    try:
-        if kind is bool:
-            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
-        if get_origin(kind) is tuple:
-            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
-        return kind(text) if kind in (int, float) else text
-    except (ValueError, KeyError):
-        wanted = "numbers separated by commas" if get_origin(kind) is tuple else kind.__name__
-        raise LapisError(f"{key}={text!r} is not of the right kind; expected {wanted}") from None
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

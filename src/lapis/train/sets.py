@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lapis.data.images import ArrayImages, Images, spread
-from lapis.data.open import open_images
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.images import Images, spread
+from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.train.recipe import Data
 
@@ -21,8 +20,7 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
     train: Images
     test: Images
     if data.dataset == "slice":
-        images, labels = load_slice()
-        whole = ArrayImages(images, labels.astype(np.int64), CIFAR10_CLASSES)
+        whole = packaged_images()
         order = np.arange(len(whole))
         train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
     else:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lapis.data.transforms import Normalise, renormalise, rule_of
+from lapis import models
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
+from lapis.nn.pixels import renormalise
+from lapis.preprocess import Preprocess
 from lapis.train.recipe import Recipe
-from lapis.train.start import open_model
 
 
 class Teacher:
     """Logits and tapped tokens, without gradients."""
 
-    def __init__(self, model: LapisViT, blocks: tuple[int, ...], student: Normalise, own: Normalise) -> None:
+    def __init__(self, model: LapisViT, blocks: tuple[int, ...], student: Preprocess, own: Preprocess) -> None:
         self.model = model.eval().requires_grad_(False)
         self.blocks, self.student, self.own = blocks, student, own
 
@@ -31,8 +32,8 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
     ours_at, theirs_at = recipe.distill.student_blocks, recipe.distill.teacher_blocks
     if len(ours_at) != len(theirs_at):
         raise LapisError(f"distill.student_blocks={ours_at} and distill.teacher_blocks={theirs_at} must pair up")
-    opened = open_model(recipe.distill.teacher)
-    theirs, ours = opened.model.config, recipe.model
+    opened = models.open(recipe.distill.teacher)
+    theirs, ours = opened.config, recipe.model
     if theirs.classes != ours.classes:
         raise LapisError(
             f"teacher {recipe.distill.teacher} knows {theirs.classes} classes, the student {ours.classes}; "
@@ -44,4 +45,4 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
             f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
         )
     blocks = theirs_at if recipe.distill.feature else ()
-    return Teacher(opened.model.to(device), blocks, rule_of(recipe.preprocess), rule_of(opened.preprocess))
+    return Teacher(opened.model().to(device), blocks, recipe.preprocess, opened.preprocess)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
+from lapis.config import RowScale
 from lapis.ops.affinity.eager import log_affinity
 from lapis.ops.l1_distance.eager import l1_distance
-from lapis.ops.row_scale.eager import exact_rows, pow2_rows
+from lapis.ops.row_scale.eager import scale_rows
 from lapis.ops.shapes import check_values
-
-RowScale = Literal["exact", "pow2"]
-SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
 
 def attention(
@@ -27,7 +23,7 @@ def attention(
     distance = l1_distance(q, k)
     if delay is not None:
         distance = distance + delay
-    return SCALES[row_scale](log_affinity(distance, tau)) @ v
+    return scale_rows(log_affinity(distance, tau), row_scale) @ v
 
 
 def attention_spikes(
@@ -43,7 +39,7 @@ def attention_spikes(
     distance = l1_distance(q, k)
     if delay is not None:
         distance = distance + delay
-    weights = SCALES[row_scale](log_affinity(distance, tau))
+    weights = scale_rows(log_affinity(distance, tau), row_scale)
     return torch.stack([weights @ step.to(tau.dtype) for step in v_spikes])
 
 

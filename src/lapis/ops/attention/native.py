@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lapis import native
 from lapis.codes import check_tau
+from lapis.config import RowScale
 from lapis.errors import LapisError
-from lapis.ops.arrays import as_four_axes, as_u8, outer_strides
+from lapis.ops.arrays import as_kernel_array, as_u8, outer_strides
 from lapis.ops.shapes import check_pair, check_values
 
-RowScale = Literal["exact", "pow2"]
-SCALES = {"exact": native.EXACT, "pow2": native.POW2}
 # Beyond this, a table of the head's affinities no longer fits any cache, and no network of ours comes near.
 LARGEST_TABLE = 1 << 24
 
@@ -26,14 +24,13 @@ def attention(
     k_codes: npt.ArrayLike,
     v: npt.ArrayLike,
     tau: npt.ArrayLike,
-    window: int,
     row_scale: RowScale = "pow2",
     delay: npt.ArrayLike | None = None,
     threads: int = 1,
 ) -> npt.NDArray[np.float32]:
     """Y_i = sum_j W_ij v_j, ln A_ij = -(D_ij + delay_ij) / tau_h.
 
-    q, k (..., H, N, C) integers 0..window, v (..., H, M, C) codes or values, tau (H,), delay (H, N, M) nonnegative
+    q, k (..., H, N, C) integers 0..255, v (..., H, M, C) codes or values, tau (H,), delay (H, N, M) nonnegative
     integers  ->  (..., H, N, C) float32.
     """
     q, k = as_u8(q_codes, "q"), as_u8(k_codes, "k")
@@ -42,10 +39,11 @@ def attention(
     check_values(k.shape, value.shape)
     if value.shape[-1] != q.shape[-1]:
         raise LapisError(f"values have {value.shape[-1]} channels, queries {q.shape[-1]}; the fused kernel needs equal")
-    q4, k4, v4 = as_four_axes(q), as_four_axes(k), as_four_axes(value)
+    q4, k4, v4 = as_kernel_array(q), as_kernel_array(k), as_kernel_array(value)
     heads, rows, channels = q4.shape[1:]
     delays = check_delay(delay, heads, rows, k4.shape[2])
-    size = channels * window + 1 + (0 if delays is None or not delays.size else int(delays.max()))
+    largest = max(int(q.max(initial=0)), int(k.max(initial=0)))
+    size = channels * largest + 1 + (0 if delays is None or not delays.size else int(delays.max()))
     table, gain = float_tables(check_heads(tau, heads), size)
     out = np.empty(q4.shape, np.float32)
     record = native.pairs(q4.shape, k4.shape[2], outer_strides(q4), outer_strides(k4), native.CODES_U8, native.L1)
@@ -60,7 +58,7 @@ def attention(
             gain.ctypes.data,
             size,
             None if delays is None else delays.ctypes.data,
-            SCALES[row_scale],
+            native.ROW_SCALES[row_scale],
             out.ctypes.data,
             native.Strides(*outer_strides(out)),
             threads,

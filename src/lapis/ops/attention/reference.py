@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lapis.codes import check_codes, check_tau
+from lapis.codes import check_integers, check_tau
+from lapis.config import RowScale
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.reference import l1_distance
-from lapis.ops.row_scale.reference import exact_rows, pow2_rows
+from lapis.ops.row_scale.reference import scale_rows
 from lapis.ops.shapes import check_values
 from lapis.spikes import first_spike
 
 Float = npt.NDArray[np.float64]
-RowScale = Literal["exact", "pow2"]
-SCALES = {"exact": exact_rows, "pow2": pow2_rows}
 
 
 def weights(
@@ -36,22 +35,21 @@ def weights(
         if not np.issubdtype(extra.dtype, np.integer) or (extra.size and int(extra.min()) < 0):
             raise LapisError("a position delay is a nonnegative integer number of leak steps")
         total = total + extra
-    return SCALES[row_scale](-total / check_tau(tau).reshape(-1, 1, 1))
+    return scale_rows(-total / check_tau(tau).reshape(-1, 1, 1), row_scale)
 
 
 def attention(
     q_codes: npt.ArrayLike,
     k_codes: npt.ArrayLike,
-    v_codes: npt.ArrayLike,
+    v: npt.ArrayLike,
     tau: npt.ArrayLike,
-    window: int,
     row_scale: RowScale = "pow2",
     delay: npt.ArrayLike | None = None,
 ) -> Float:
-    """Y_i = sum_j W_ij v_j on codes: q, k, v (..., H, N, C) in 0..T  ->  (..., H, N, C) real."""
-    q, k, v = (check_codes(z, window, name) for z, name in ((q_codes, "q"), (k_codes, "k"), (v_codes, "v")))
-    check_values(k.shape, v.shape)
-    return np.asarray(weights(q, k, tau, row_scale, delay) @ v)
+    """Y_i = sum_j W_ij v_j: q, k (..., H, N, C) integer codes, v (..., H, M, C) codes or values  ->  (..., H, N, C)."""
+    q, k, values = check_integers(q_codes, "q"), check_integers(k_codes, "k"), np.asarray(v, dtype=np.float64)
+    check_values(k.shape, values.shape)
+    return np.asarray(weights(q, k, tau, row_scale, delay) @ values)
 
 
 def attention_spikes(

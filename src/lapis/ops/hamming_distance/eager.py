@@ -7,10 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lapis.codes import MAX_WINDOW
 from lapis.ops.shapes import check_pair
 
+# Codes of every window, raised above zero where they are signed.
+MAX_LEVELS = 2 * MAX_WINDOW + 1
 
-def hamming_distance(q: Tensor, k: Tensor, levels: int) -> Tensor:
+
+def hamming_distance(q: Tensor, k: Tensor, levels: int = MAX_LEVELS) -> Tensor:
     """D_ij = sum_c [q_ic != k_jc], for integer-valued q and k in 0..levels-1.
 
     The count is flat almost everywhere, so it trains by a stated surrogate: min(|q - k|, 1) has slope

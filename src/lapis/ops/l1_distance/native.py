@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.arrays import as_four_axes, as_u8, outer_strides
+from lapis.ops.arrays import as_kernel_array, as_u8, outer_strides
 from lapis.ops.shapes import check_pair
 
 Float = npt.NDArray[np.float32]
@@ -72,7 +72,7 @@ def distance_backward(relation: int, grad: Float, q: Any, k: Any, threads: int) 
 
 
 def _record(relation: int, q: Any, k: Any) -> tuple[native.Pairs, Any, Any]:
-    q4, k4 = as_four_axes(q), as_four_axes(k)
+    q4, k4 = as_kernel_array(q), as_kernel_array(k)
     kinds = {np.dtype(np.uint8): native.CODES_U8, np.dtype(np.float32): native.CODES_F32}
     if q.dtype != k.dtype or q.dtype not in kinds:
         raise LapisError(f"codes of dtype {q.dtype} and {k.dtype} were given; use uint8 or float32 for both")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +14,9 @@ def l1_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike) -> npt.NDArray[n
     q_codes (..., N, C) and k_codes (..., M, C), integers  ->  (..., N, M), integers in 0..C*T.
     Codes and latencies give the same distance, because t = T - z.
     """
-    q: npt.NDArray[Any] = np.asarray(q_codes).astype(np.int64)
-    k: npt.NDArray[Any] = np.asarray(k_codes).astype(np.int64)
+    q, k = np.asarray(q_codes).astype(np.int64), np.asarray(k_codes).astype(np.int64)
     check_pair(q.shape, k.shape)
-    distance: npt.NDArray[np.int64] = np.abs(q[..., :, None, :] - k[..., None, :, :]).sum(axis=-1)
+    distance = np.zeros((*q.shape[:-1], k.shape[-2]), dtype=np.int64)
+    for channel in range(q.shape[-1]):
+        distance += np.abs(q[..., :, None, channel] - k[..., None, :, channel])
     return distance

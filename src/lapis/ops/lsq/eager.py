@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lapis.ops.tensors import round_half_up
 
-def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+
+def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
     """z s + o, differentiable in x, s and o; step and offset are 0-dim, or (O, 1) for weights (O, I)."""
     result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
     return result
 
 
-def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
     result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
     return result
@@ -33,8 +35,9 @@ def _scaled(x: Tensor, step: Tensor, offset: Tensor | None) -> Tensor:
     return x / step if offset is None else (x - offset).div_(step)
 
 
-def _codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> Tensor:
-    return _scaled(x, step, offset).add_(0.5).floor_().clamp_(low, high)
+def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> Tensor:
+    """z without a gradient; step and offset may have any shape that broadcasts."""
+    return round_half_up(_scaled(x, step, offset)).clamp_(low, high)
 
 
 def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
@@ -48,7 +51,7 @@ class _Value(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, step, offset)
         ctx.rule = (low, high, grad_scale)
-        value = _codes(x, step, offset, low, high).mul_(step)
+        value = plain_codes(x, step, offset, low, high).mul_(step)
         return value if offset is None else value.add_(offset)
 
     @staticmethod
@@ -58,7 +61,7 @@ class _Value(torch.autograd.Function):
         low, high, scale = ctx.rule
         u = _scaled(x, step, offset)
         inside = (u > low) & (u < high)
-        z = (u + 0.5).floor_().clamp_(low, high)
+        z = round_half_up(u).clamp_(low, high)
         grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
         grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
         return grad * inside, grad_step, grad_offset, None, None, None
@@ -71,7 +74,7 @@ class _Codes(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, step, offset)
         ctx.rule = (low, high, grad_scale)
-        return _codes(x, step, offset, low, high)
+        return plain_codes(x, step, offset, low, high)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:

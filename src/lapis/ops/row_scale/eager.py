@@ -8,8 +8,14 @@ import torch
 from torch import Tensor
 
 from lapis.codes import SQRT_HALF
+from lapis.config import RowScale
 
 LN2 = math.log(2.0)
+
+
+def scale_rows(log_affinity: Tensor, row_scale: RowScale) -> Tensor:
+    """The rows of A scaled by the named rule, differentiable; log_affinity (..., N, M) -> (..., N, M)."""
+    return {"exact": exact_rows, "pow2": pow2_rows}[row_scale](log_affinity)
 
 
 def exact_rows(log_affinity: Tensor) -> Tensor:

@@ -11,10 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
+from lapis.config import RowScale
 from lapis.errors import LapisError
 
 Float = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
+
+
+def scale_rows(log_affinity: npt.ArrayLike, row_scale: RowScale) -> Float:
+    """The rows of A scaled by the named rule; log_affinity (..., N, M) -> (..., N, M)."""
+    return {"exact": exact_rows, "pow2": pow2_rows}[row_scale](log_affinity)
 
 
 def exact_rows(log_affinity: npt.ArrayLike) -> Float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import lapis
 from lapis.energy import Estimate
-from lapis.report.page.page import data_url, energy_rows, fill, write_text
+from lapis.report.page.page import data_url, energy_rows, fill, write_html
 from lapis.report.story import Answer, Equality, Speed, Subject
 from lapis.runtime.evaluate import Evaluation
 from lapis.trace import Tally
@@ -75,4 +75,4 @@ def write_report(path: Path, told: Told) -> int:
         for answer in told.answers
     ]
     title = f"Lapis demo · {told.subject.path.stem}"
-    return write_text(path, fill("demo.html", title, facts(told) | {"answers": answers}, ("charts.js", "demo.js")))
+    return write_html(path, fill("demo.html", title, facts(told) | {"answers": answers}, ("charts.js", "demo.js")))

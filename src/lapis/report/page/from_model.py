@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from lapis.data.transforms import Normalise, to_tensor
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
+from lapis.nn.pixels import normalise
+from lapis.preprocess import Preprocess
 from lapis.report.page.explained import Explained, ReadoutScale
 
 
 def explain_model(
-    network: LapisViT, image: np.ndarray, rule: Normalise, class_names: tuple[str, ...] = (), **about: Any
+    network: LapisViT, image: np.ndarray, preprocess: Preprocess, class_names: tuple[str, ...] = (), **about: Any
 ) -> Explained:
     """Run `network` on one image (S, S, 3) of bytes and keep everything that fired."""
     if not network.config.quantize:
@@ -22,7 +23,7 @@ def explain_model(
     if not is_calibrated(network):
         raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, first")
     network.eval()
-    logits, trace = network.watch(to_tensor(image[None].copy(), network.config.image_size, rule))
+    logits, trace = network.watch(normalise(torch.from_numpy(image[None].copy()), preprocess))
     return Explained(
         config=network.config,
         image=image,
@@ -49,8 +50,7 @@ def _delays(model: LapisViT) -> np.ndarray | None:
     tables = []
     for attention in _attentions(model):
         relation = attention.relation
-        steps = relation.tau * (relation.position.table.amax(dim=0) - relation.position.table)
-        tables.append(torch.floor(steps + 0.5).detach().cpu().numpy().astype(np.int64))
+        tables.append(relation.position.steps(relation.tau).detach().cpu().numpy().astype(np.int64))
     return np.stack(tables)
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from lapis.convert.network import Network
+from lapis.deploy import integer
+from lapis.deploy.leak import time_constant
+from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
 from lapis.report.page.explained import Explained, Leak, ReadoutScale
+from lapis.trace import Watched
 
-# Any executor of the network: images (B, S, S, 3) to logits and trace, such as `Network.watch` or `Session.watch`.
+# Images (B, S, S, 3) to real logits and a trace, such as `Session.watch`; the integer model where there is none.
 Watch = Callable[[Pixels], Any]
 
 
 def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **about: Any) -> Explained:
     """Run a deployed network on one image of any size and keep everything that fired."""
     pixels = network.preprocess.resize(image)
-    logits, trace = (watch or network.watch)(pixels[None])
+    logits, trace = watch(pixels[None]) if watch is not None else _watch(network, pixels[None])
     blocks = network.blocks
     mantissa = np.stack([block.leak.mantissa for block in blocks])
     exponent = np.stack([block.leak.exponent for block in blocks])
@@ -30,8 +32,7 @@ def explain_network(network: Network, image: Pixels, watch: Watch | None = None,
         class_names=network.class_names,
         logits=np.asarray(logits[0], dtype=np.float64),
         trace=trace,
-        # beta = mantissa 2**-(32 + exponent) = exp(-1/tau)
-        tau=-1.0 / (np.log(mantissa.astype(np.float64)) - (32 + exponent) * math.log(2.0)),
+        tau=time_constant(mantissa, exponent),
         delays=np.stack(delays) if delays else None,
         leak=Leak(mantissa, exponent),
         readout=ReadoutScale(
@@ -40,3 +41,8 @@ def explain_network(network: Network, image: Pixels, watch: Watch | None = None,
         ),
         **{"executor": "the integer model"} | about,
     )
+
+
+def _watch(network: Network, pixels: Pixels) -> Watched:
+    logits, trace = integer.watch(network, pixels)
+    return Watched(network.real_logits(logits), trace)

@@ -19,11 +19,11 @@ from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
 from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
-from lapis.errors import LapisError
+from lapis.files import write_atomically
 from lapis.report.page.explained import Explained
 from lapis.trace import Point
 
-# The issue's limit is 5 MB; the rest of the page takes the difference.
+# A page stays below 5 MB; the rest of it takes the difference.
 CODES_LIMIT = 4_200_000
 # What goes first when a network is too large for one page. Queries and keys stay: attention is recomputed from them.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
@@ -32,7 +32,7 @@ SCRIPTS = ("operator.js", "charts.js", "app.js")
 
 def write_page(path: Path, explained: Explained) -> int:
     """Write the page and return its size in bytes."""
-    return write_text(path, render(explained))
+    return write_html(path, render(explained))
 
 
 def render(explained: Explained) -> str:
@@ -54,14 +54,10 @@ def fill(template: str, title: str, data: dict[str, Any], scripts: tuple[str, ..
     return "".join(parts.get(piece, piece) for piece in pieces)
 
 
-def write_text(path: Path, text: str) -> int:
-    """Write a page, in a folder that is made where it is missing, and return its size in bytes."""
+def write_html(path: Path, text: str) -> int:
+    """Write a page, whole or not at all, and return its size in bytes."""
     data = text.encode("utf-8")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise LapisError(f"the page cannot be written to {path}: {error.strerror or error}") from error
+    write_atomically(path, data)
     return len(data)
 
 

@@ -11,7 +11,7 @@ The loss is the paper's; the teacher is a DeiT-Ti fine-tuned here, of the studen
 from __future__ import annotations
 
 from lapis.config import ActivationModes, preset
-from lapis.train.recipe import Data, Distill, Keep, Optim, Recipe
+from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
 
 SAME_BLOCKS = (2, 5, 8, 11)
 
@@ -27,5 +27,5 @@ RECIPE = Recipe(
     data=Data(dataset="cifar10"),
     optim=Optim(lr=2e-4, batch=64, epochs=1, warmup_epochs=0.05, precision="fp32"),
     distill=Distill(teacher="runs/cifar10_tiny_teacher_128", student_blocks=SAME_BLOCKS, teacher_blocks=SAME_BLOCKS),
-    keep=Keep(evaluate_epochs=1.0, log_steps=20),
+    keep=Checkpointing(evaluate_epochs=1.0, log_steps=20),
 )

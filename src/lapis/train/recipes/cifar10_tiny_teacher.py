@@ -9,7 +9,7 @@ Ours:      94.04 % of 10,000 (docs/records/cifar10_tiny_teacher) in two runs: 93
 from __future__ import annotations
 
 from lapis.config import preset
-from lapis.train.recipe import Data, Keep, Optim, Recipe
+from lapis.train.recipe import Checkpointing, Data, Optim, Recipe
 
 RECIPE = Recipe(
     name="cifar10_tiny_teacher",
@@ -17,5 +17,5 @@ RECIPE = Recipe(
     start="deit_tiny_patch16_224",
     data=Data(dataset="cifar10"),
     optim=Optim(lr=2e-4, batch=64, epochs=2.5, warmup_epochs=0.1, head_scale=5.0, precision="fp32"),
-    keep=Keep(evaluate_epochs=2.5, log_steps=20),
+    keep=Checkpointing(evaluate_epochs=2.5, log_steps=20),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lapis.config import LapisConfig
 from lapis.data.loader import Augment
-from lapis.train.recipe import Data, Keep, Optim, Recipe
+from lapis.train.recipe import Checkpointing, Data, Optim, Recipe
 
 RECIPE = Recipe(
     name="smoke",
@@ -17,5 +17,5 @@ RECIPE = Recipe(
     data=Data(dataset="slice", normalise="cifar"),
     augment=Augment(padding=2),
     optim=Optim(lr=2e-3, batch=32, epochs=40, warmup_epochs=2, precision="fp32"),
-    keep=Keep(evaluate_epochs=10, log_steps=10),
+    keep=Checkpointing(evaluate_epochs=10, log_steps=10),
 )

@@ -9,7 +9,7 @@ Nothing here knows a code. A layer sees spikes (T, tokens, neurons), at most one
     mix         value spikes, weighted by affinities, integrated like any others
 
 Work follows spikes: a silent neuron costs nothing. The residual stream is a membrane that is not reset; LayerNorm,
-patch embedding and head are no spiking operations and are the network's own.
+patch embedding and head are not spiking operations: they are those of the integer model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
-from lapis.convert import arithmetic, fold, leak
-from lapis.convert.arithmetic import Array, Float32, Int32, Int64
-from lapis.convert.network import Block, Layer, Network, check_images
+from lapis.deploy import arithmetic, integer, leak
+from lapis.deploy.arithmetic import Array, Int32, Int64
+from lapis.deploy.network import Block, Layer, Network, check_images
+from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
 from lapis.energy.counts import Operator
+from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
@@ -82,9 +84,9 @@ class Events:
 
 
 class Simulated(NamedTuple):
-    """Logits, the codes that the spikes stand for, and what it took."""
+    """Integer logits, the codes that the spikes stand for, and what it took."""
 
-    logits: Float32
+    logits: Int64
     trace: Trace
     events: Events
 
@@ -236,7 +238,7 @@ class Simulator:
     @cached_property
     def exponents(self) -> range:
         """Every power of two that a row can be scaled by; the nearest key alone has a mass of at least 2**14."""
-        return range(14, int(pow2_exponent(self.network.config.tokens * leak.AFFINITY_MAX)) + 1)
+        return range(14, int(pow2_exponent(self.network.config.tokens * AFFINITY_MAX)) + 1)
 
     @cached_property
     def thresholds(self) -> tuple[_Thresholds, ...]:
@@ -248,34 +250,31 @@ class Simulator:
             Layer(block.qkv.weight[part], block.qkv.scale[part], block.qkv.shift[part])
             for part in (slice(0, 2 * d), slice(2 * d, None))
         )
-        rise, fall = fold.ladder_thresholds(block.fc1, block.rise, block.fall)
+        rise, fall = ladder_thresholds(block.fc1, block.rise, block.fall)
         return _Thresholds(
-            qk=fold.layer_thresholds(qk, network.low("q"), window),
-            v=fold.layer_thresholds(v, network.low("v"), window),
-            readout=fold.readout_thresholds(block.readout, network.low("readout"), window, self.exponents),
+            qk=layer_thresholds(qk, network.low("q"), window),
+            v=layer_thresholds(v, network.low("v"), window),
+            readout=readout_thresholds(block.readout, network.low("readout"), window, self.exponents),
             rise=rise,
             fall=fall,
         )
 
     def run(self, images: Pixels) -> Simulated:
-        """Logits, codes and events of a batch of images (B, S, S, 3)."""
+        """Integer logits, codes and events of a batch of images (B, S, S, 3)."""
         network = self.network
         check_images(images, network.config.image_size)
         events = Events(network.config.window)
-        traces, scores = [], []
+        traces, logits = [], []
         for image in images:
             trace = Trace(network.config.window)
-            stream = network.embed(image[None])[0]
+            stream = integer.embed(network, image[None])[0]
             for index in range(network.config.depth):
                 stream = self._attention(index, stream, trace, events)
                 stream = self._feed_forward(index, stream, trace, events)
             events.images += 1
-            scores.append(network.classify(stream[None])[0])
+            logits.append(integer.classify(network, stream[None])[0])
             traces.append(trace)
-        whole = Trace(network.config.window)
-        for key in traces[0]:
-            whole.note(*key, np.stack([trace[key] for trace in traces]))
-        return Simulated(network.to_logits(np.stack(scores)), whole, events)
+        return Simulated(np.stack(logits), Trace.joined(traces), events)
 
     def _attention(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
         network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
@@ -333,7 +332,7 @@ class Simulator:
         if signed:
             on, off = np.split(codes, 2, axis=-1)
             codes = on - off
-        trace.note(index, point, codes.astype(np.int8))
+        trace.note(index, point, codes.astype(np.int8)[None])
         return spikes
 
     def _linear(

@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
-from lapis.convert import fold
-from lapis.convert.arithmetic import Float32
-from lapis.convert.fold import Grid
-from lapis.convert.leak import leak_factor
-from lapis.convert.network import (
+from lapis.deploy.arithmetic import Float32
+from lapis.deploy.ladder import Grid, gelu_ladder
+from lapis.deploy.leak import leak_factor
+from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
     Block,
     Layer,
@@ -18,7 +17,6 @@ from lapis.convert.network import (
     Network,
     Norm,
     Readout,
-    point_mode,
 )
 from lapis.positions import offset_count
 from lapis.preprocess import Preprocess
@@ -47,8 +45,8 @@ def random_network(config: LapisConfig, seed: int = 0) -> Network:
 
 def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
     d, window, hidden = config.width, config.window, config.hidden
-    grid = Grid(4.0 / window, 0.0, -window if point_mode(config, "mlp_hidden") == "signed" else 0, window)
-    rise, fall = fold.gelu_ladder(grid)
+    grid = Grid(4.0 / window, 0.0, config.low("mlp_hidden"), window)
+    rise, fall = gelu_ladder(grid)
     mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * window * config.head_width**0.5)
     delay = None
     if config.relative_position:

@@ -20,7 +20,6 @@ Codes = npt.NDArray[np.int8]
 # The residual stream is kept within -2**26..2**26 - 1, so that D squares of it fit an int64 for D up to MAX_WIDTH.
 STREAM_LIMIT = 1 << 26
 MAX_WIDTH = 2048
-NORM_EPS = 1e-6
 
 # Integers below this size are exact in float32, so a float32 matrix product of them is exact in any order.
 EXACT_FLOAT32 = 1 << 24
@@ -59,18 +58,34 @@ def standardise(stream: Int32, eps: float) -> Float32:
     """
     width = stream.shape[-1]
     total = stream.sum(axis=-1, keepdims=True, dtype=np.int64)
-    centred = stream - (2 * total + width) // (2 * width)
+    mean = rounded_quotient(total, width)
+    centred, rest = stream - mean, total - width * mean
     squares = np.square(centred).sum(axis=-1, keepdims=True)
-    rest = total - width * ((2 * total + width) // (2 * width))
     variance = (squares.astype(np.float64) - (rest * rest).astype(np.float64) / width) / width
     rstd = (1.0 / np.sqrt(variance + eps)).astype(np.float32)
     return np.asarray(centred.astype(np.float32) * rstd, dtype=np.float32)
 
 
+def rounded_quotient(total: Int64, count: int) -> Int64:
+    """floor(total / count + 1/2), in integers."""
+    return np.asarray((2 * total + count) // (2 * count))
+
+
+def saturate(stream: Int64) -> Int32:
+    """The stream within its limits, as it is stored."""
+    return np.clip(stream, -STREAM_LIMIT, STREAM_LIMIT - 1).astype(np.int32)
+
+
+def pooled_token(unit: Float32) -> Float32:
+    """clamp(floor(fl(fl(1024 u) + 1/2))) in the range of int16: what the head multiplies."""
+    scaled = unit * np.float32(1 << POOLED_BITS)
+    return np.asarray(np.clip(np.floor(scaled + np.float32(0.5)), INT16.min, INT16.max), dtype=np.float32)
+
+
 def add_to_stream(stream: Int32, delta: Float32) -> Int32:
     """clamp(h + floor(delta)): the residual is a membrane with a ceiling. |delta| < 2**30, checked with the weights."""
     moved = stream.astype(np.int64) + np.floor(delta).astype(np.int64)
-    return np.clip(moved, -STREAM_LIMIT, STREAM_LIMIT - 1).astype(np.int32)
+    return saturate(moved)
 
 
 def round_shift(value: Int64, shift: Array) -> Int64:
@@ -84,6 +99,6 @@ def exact_product(left: Array, right: Array) -> Int64:
     return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 
-def to_logits(scores: Int64, head_exponent: int) -> Float32:
-    """Integer scores as the real numbers that they stand for."""
-    return np.ldexp(scores.astype(np.float64), -(POOLED_BITS + head_exponent)).astype(np.float32)
+def real_logits(logits: Int64, head_exponent: int) -> Float32:
+    """Integer logits as the real numbers that they stand for."""
+    return np.ldexp(logits.astype(np.float64), -(POOLED_BITS + head_exponent)).astype(np.float32)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lapis.config import LapisConfig
-from lapis.energy.estimate import estimate
 from lapis.trace import Tally
 
 TOP = 5
@@ -78,10 +76,3 @@ class Scores:
         if self.unreadable:
             record["unreadable"] = self.unreadable
         return record
-
-
-def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:
-    """The energy of one image at the activities measured, under the paper's convention; None where none were."""
-    if not config.quantize or not tally.images:
-        return None
-    return estimate(config, tally).summary()

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lapis.convert import fold
-from lapis.convert.network import Layer, Network
-from lapis.convert.simulate import fire
+from lapis.deploy import integer
+from lapis.deploy.network import Layer, Network
+from lapis.deploy.simulate import fire
+from lapis.deploy.thresholds import layer_thresholds
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.spikes import encode, split_on_off
@@ -44,7 +45,7 @@ def live(network: Network, image: Pixels, block: int, token: int, channel: int) 
             f"no neuron at block {block}, token {token}, channel {channel}; this network has {config.depth} blocks, "
             f"{config.tokens} tokens and {config.width} channels"
         )
-    trace = network.watch(image[None]).trace
+    trace = integer.watch(network, image[None]).trace
     codes = trace[block, "attention_in"][0, token]
     row = slice(2 * config.width + channel, 2 * config.width + channel + 1)
     layer = network.blocks[block].qkv
@@ -55,7 +56,7 @@ def live(network: Network, image: Pixels, block: int, token: int, channel: int) 
     arrivals = np.where(encode(codes, config.window), weight, 0)
     current = np.cumsum(arrivals.sum(axis=1))
     voltage = np.cumsum(current)
-    theta = fold.layer_thresholds(own, network.low("v"), config.window)[0]
+    theta = layer_thresholds(own, network.low("v"), config.window)[0]
     spikes = fire(lambda level: voltage[-1:] >= theta[level - network.low("v") - 1], config.window, signed=False)
     return Life(
         window=config.window,

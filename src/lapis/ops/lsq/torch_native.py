@@ -5,6 +5,7 @@ Values and codes equal the eager ones in every bit; gradients of step and offset
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from lapis.ops.tensors import served_natively, threads
 Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None]
 
 
-def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
     """z s + o, differentiable in x, s and o; step is 0-dim, or (O, 1) for weights (O, I); offset 0-dim."""
     if not _fits(x, step, offset):
         return eager.lsq_value(x, step, offset, low, high, grad_scale)
@@ -25,7 +26,7 @@ def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: in
     return result
 
 
-def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
     if not _fits(x, step, offset):
         return eager.lsq_codes(x, step, offset, low, high, grad_scale)
@@ -65,14 +66,14 @@ def _forward(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int
 
 
 def _backward(
-    kernel: Any, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, scale: float
+    name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     rows, columns, per_row = _layout(x, step)
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
     native.check(
-        kernel(
+        getattr(native.library(), f"lapis_{name}_backward")(
             x.data_ptr(),
             grad.data_ptr(),
             rows,
@@ -100,6 +101,7 @@ _ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float gr
 for _name in ("lsq_value", "lsq_codes"):
     torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
     torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+    torch.library.impl(f"lapis::{_name}_backward", "CPU", partial(_backward, _name))
 
 
 @torch.library.impl("lapis::lsq_value", "CPU")
@@ -110,22 +112,6 @@ def _value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, 
 @torch.library.impl("lapis::lsq_codes", "CPU")
 def _codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
     return _forward(x, step, offset, low, high, value=False)
-
-
-@torch.library.impl("lapis::lsq_value_backward", "CPU")
-def _value_backward(
-    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    kernel = native.library().lapis_lsq_value_backward
-    return _backward(kernel, grad, x, step, offset, low, high, grad_scale)
-
-
-@torch.library.impl("lapis::lsq_codes_backward", "CPU")
-def _codes_backward(
-    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    kernel = native.library().lapis_lsq_codes_backward
-    return _backward(kernel, grad, x, step, offset, low, high, grad_scale)
 
 
 def _shape(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
@@ -144,19 +130,16 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int, int, float
     ctx.rule = rule
 
 
-def _differentiate_value(ctx: Any, grad: Tensor) -> Gradients:
-    x, step, offset = ctx.saved_tensors
-    grads = torch.ops.lapis.lsq_value_backward(grad, x, step, offset, *ctx.rule)
-    return grads[0], grads[1], None if offset is None else grads[2], None, None, None
+def _differentiate(name: str) -> Any:
+    def rule(ctx: Any, grad: Tensor) -> Gradients:
+        x, step, offset = ctx.saved_tensors
+        grads = getattr(torch.ops.lapis, f"{name}_backward")(grad, x, step, offset, *ctx.rule)
+        return grads[0], grads[1], None if offset is None else grads[2], None, None, None
+
+    return rule
 
 
-def _differentiate_codes(ctx: Any, grad: Tensor) -> Gradients:
-    x, step, offset = ctx.saved_tensors
-    grads = torch.ops.lapis.lsq_codes_backward(grad, x, step, offset, *ctx.rule)
-    return grads[0], grads[1], None if offset is None else grads[2], None, None, None
-
-
-for _name, _rule in (("lsq_value", _differentiate_value), ("lsq_codes", _differentiate_codes)):
+for _name in ("lsq_value", "lsq_codes"):
     torch.library.register_fake(f"lapis::{_name}", _shape)
     torch.library.register_fake(f"lapis::{_name}_backward", _backward_shape)
-    torch.library.register_autograd(f"lapis::{_name}", _rule, setup_context=_save)
+    torch.library.register_autograd(f"lapis::{_name}", _differentiate(_name), setup_context=_save)

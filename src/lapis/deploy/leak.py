@@ -1,4 +1,4 @@
-"""The affinity as an integer leak: beta**D by a recurrence of one multiplication a step, the same on every machine.
+"""The affinity as an integer leak: beta**D by a recurrence of one multiplication per step, the same on every machine.
 
 A membrane is a mantissa u in [2**31, 2**32) and an exponent e, worth u 2**-(32 + e). It starts at one (u = 2**31,
 e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2**32), its lowest bits falling away:
@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from lapis.codes import check_tau
 from lapis.errors import LapisError
+from lapis.ops.integer_attention.reference import AFFINITY_BITS, AFFINITY_MAX, AffinityTables
 
-AFFINITY_MAX = 32767
-READ_SHIFT = 17  # a mantissa of 32 bits read at 15
-GONE = 40  # a shift from which nothing is left of 32 bits
+MANTISSA_BITS = 32
+READ_SHIFT = MANTISSA_BITS - AFFINITY_BITS
+MAX_SHIFT = 40  # from here on nothing is left of 32 bits
 START_MANTISSA, START_EXPONENT = 1 << 31, -1
 # Entries of expanded tables that a network may ask for: [H, R, S] grows with (S / tau)**2.
 MAX_TABLE = 1 << 26
@@ -52,6 +53,12 @@ def leak_factor(tau: npt.ArrayLike) -> tuple[UInt32, Int32]:
     return np.array(mantissas, dtype=np.uint32), np.array(exponents, dtype=np.int32)
 
 
+def time_constant(mantissa: UInt32, exponent: Int32) -> npt.NDArray[np.float64]:
+    """tau with exp(-1/tau) = B 2**-(32 + b): the inverse of `leak_factor`, of any shape."""
+    log_beta = np.log(mantissa.astype(np.float64)) - (MANTISSA_BITS + exponent) * math.log(2.0)
+    return np.asarray(-1.0 / log_beta)
+
+
 def step(u: npt.NDArray[np.uint64], e: Int64, mantissa: Any, exponent: Any) -> tuple[npt.NDArray[np.uint64], Int64]:
     """One step of leak for any number of membranes."""
     product = u * mantissa
@@ -73,12 +80,12 @@ def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, In
 
 def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> Int64:
     """A = min(floor(u 2**-(17 + e - r) + 1/2), 32767), with the gain r of the row."""
-    shift = np.clip(e.astype(np.int64) - gain + READ_SHIFT, 1, GONE)
+    shift = np.clip(e.astype(np.int64) - gain + READ_SHIFT, 1, MAX_SHIFT)
     return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, AFFINITY_MAX))
 
 
-def expand(us: UInt32, es: Int32) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
-    """Tables for kernels: row_exponent (H, S) and table (H, R, S) with A = table[h][row_exponent[h][d0]][D].
+def affinity_tables(us: UInt32, es: Int32) -> AffinityTables:
+    """What `read` gives at every distance in every row, from the membranes (H, S) after 0..S-1 steps.
 
     row_exponent = e + 1, so that a row whose nearest key is at distance 0 reads the table's first row.
     """
@@ -89,6 +96,11 @@ def expand(us: UInt32, es: Int32) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
             f"affinity tables of {heads} x {rows} x {size} entries are too large; distances up to {size - 1} span "
             f"{rows} halvings, so a time constant is too short for them"
         )
+    # A row is never read below its nearest key; those entries stay at the ceiling.
     table = np.stack([read(us, es, np.array(row - 1)) for row in range(rows)], axis=1)
-    # A row is never read below its nearest key; keep those entries at the ceiling.
-    return (es + 1).astype(np.uint16), table.astype(np.uint16)
+    return AffinityTables(table.astype(np.uint16), (es + 1).astype(np.uint16))
+
+
+def tables_of(tau: npt.ArrayLike, size: int) -> AffinityTables:
+    """The tables of heads tau (H,) for distances 0..size-1."""
+    return affinity_tables(*leak_table(*leak_factor(tau), size))

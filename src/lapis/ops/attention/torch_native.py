@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from lapis import native
+from lapis.config import RowScale
 from lapis.ops.affinity.eager import log_affinity
-from lapis.ops.attention.eager import SCALES, RowScale
-from lapis.ops.attention.native import SCALES as NATIVE_SCALES
 from lapis.ops.attention.native import check_heads, float_tables
-from lapis.ops.l1_distance.custom import l1_distance
+from lapis.ops.l1_distance.torch_native import l1_distance
+from lapis.ops.row_scale.eager import scale_rows
 from lapis.ops.shapes import check_values
-from lapis.ops.tensors import as_four_axes, record, served_natively, threads
+from lapis.ops.tensors import as_kernel_tensor, record, served_natively, threads
 
 
 def attention(
@@ -32,7 +32,7 @@ def attention(
     wants_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if wants_gradient or not served_natively(*tensors) or v.shape[-1] != q.shape[-1] or k.shape[-2] == 0:
         distance = l1_distance(q, k)
-        return SCALES[row_scale](log_affinity(distance if delay is None else distance + delay, tau)) @ v
+        return scale_rows(log_affinity(distance if delay is None else distance + delay, tau), row_scale) @ v
     result: Tensor = torch.ops.lapis.attention(q, k, v, tau, row_scale, delay)
     return result
 
@@ -65,7 +65,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, tau: Tensor, row_scale: RowScale, 
             gain.ctypes.data,
             size,
             None if delays is None else delays.data_ptr(),
-            NATIVE_SCALES[row_scale],
+            native.ROW_SCALES[row_scale],
             out.data_ptr(),
             native.Strides(*out.stride()[:3]),
             threads(),
@@ -78,7 +78,7 @@ def _by_heads(x: Tensor) -> Tensor:
     """(..., H, N, C) as (B, H, N, C): heads stay an axis of their own, because tau and delays go by them."""
     if x.dim() == 2:
         x = x.unsqueeze(0)
-    return as_four_axes(x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:]))
+    return as_kernel_tensor(x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:]))
 
 
 def _span(q: Tensor, k: Tensor) -> int:

@@ -12,7 +12,7 @@ from lapis.ops.shapes import check_pair
 from lapis.ops.tensors import served_natively
 
 
-def hamming_distance(q: Tensor, k: Tensor, levels: int) -> Tensor:
+def hamming_distance(q: Tensor, k: Tensor, levels: int = eager.MAX_LEVELS) -> Tensor:
     """D_ij = sum_c [q_ic != k_jc] for integer-valued q and k in 0..levels-1, with the surrogate gradient of `eager`."""
     check_pair(q.shape, k.shape)
     if not served_natively(q, k):

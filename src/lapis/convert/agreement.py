@@ -1,7 +1,7 @@
 """Do the executors agree? Every code at every measuring point of every block, and the logits.
 
-The integer model is the definition. An executor is a function from images to (logits, trace); what is asked of it is
-its promise. Any number of executors can be compared: a table of name -> Executor is all that `verify` takes.
+The integer model is the definition. An executor is a function from bytes to integer logits and a trace; what is asked
+of it is its promise. Any number of executors can be compared: a table of name -> Executor is all that `verify` takes.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from lapis.convert.arithmetic import Float32
-from lapis.convert.network import Network
-from lapis.convert.simulate import Events, Simulator
+from lapis.deploy import integer
+from lapis.deploy.network import Network
+from lapis.deploy.simulate import Events, Simulator
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
-from lapis.trace import POINTS, Point, Trace
+from lapis.trace import POINTS, Point, Watched
 
 # equal: every bit. ties: the same codes but for a share that float rounding decides. none: only reported.
 Promise = Literal["equal", "ties", "none"]
@@ -31,7 +32,7 @@ TIE_SHARE = 2e-3
 class Executor:
     """A way to run a network, and what it promises with respect to the integer model."""
 
-    run: Callable[[Pixels], tuple[Any, Trace]]
+    run: Callable[[Pixels], Watched]
     promise: Promise
 
 
@@ -78,7 +79,7 @@ class Agreement:
     points: dict[tuple[int, Point], PointCount] = field(default_factory=dict)
     first: Mismatch | None = None
     logits_differing: int = 0
-    largest_logit_difference: float = 0.0
+    largest_logit_difference: int = 0
     same_top1: int = 0
     right: int = 0
 
@@ -102,19 +103,19 @@ class Agreement:
             return all(count.share <= TIE_SHARE for count in self.points.values())
         return True
 
-    def add(self, expected: tuple[Float32, Trace], seen: tuple[Any, Trace], labels: Any) -> None:
+    def add(self, expected: Watched, seen: Watched, labels: Any) -> None:
         """Take in one batch."""
         (logits, trace), (other_logits, other_trace) = expected, seen
         if set(trace) != set(other_trace):
             raise LapisError(f"{self.name} measured other points than the integer model")
         for block, point in sorted(trace, key=lambda key: (key[0], POINTS.index(key[1]))):
             self._compare(block, point, trace[block, point], other_trace[block, point])
-        other = np.asarray(other_logits, dtype=np.float32)
-        self.logits_differing += int((other != logits).any(axis=1).sum())
-        self.largest_logit_difference = max(self.largest_logit_difference, float(np.abs(other - logits).max()))
-        self.same_top1 += int((other.argmax(axis=1) == logits.argmax(axis=1)).sum())
+        self.logits_differing += int((other_logits != logits).any(axis=1).sum())
+        self.largest_logit_difference = max(self.largest_logit_difference, int(np.abs(other_logits - logits).max()))
+        top1 = other_logits.argmax(axis=1)
+        self.same_top1 += int((top1 == logits.argmax(axis=1)).sum())
         if labels is not None:
-            self.right += int((other.argmax(axis=1) == labels).sum())
+            self.right += int((top1 == labels).sum())
         self.images += len(logits)
 
     def _compare(self, block: int, point: Point, expected: Any, seen: Any) -> None:
@@ -166,17 +167,17 @@ class Report:
 
 
 def integer_executor(network: Network) -> Executor:
-    return Executor(network.watch, "equal")
+    return Executor(partial(integer.watch, network), "equal")
 
 
 def spiking_executor(network: Network, events: Events) -> Executor:
     """The simulator; what happens in it is added to `events`."""
     simulator = Simulator(network)
 
-    def run(images: Pixels) -> tuple[Float32, Trace]:
+    def run(images: Pixels) -> Watched:
         logits, trace, happened = simulator.run(images)
         events.add(happened)
-        return logits, trace
+        return Watched(logits, trace)
 
     return Executor(run, "equal" if network.exact else "ties")
 
@@ -208,7 +209,7 @@ def verify(
     return Report(reference, agreements, labelled)
 
 
-def _timed(agreement: Agreement, run: Callable[[Pixels], tuple[Any, Trace]], images: Pixels) -> tuple[Any, Trace]:
+def _timed(agreement: Agreement, run: Callable[[Pixels], Watched], images: Pixels) -> Watched:
     start = time.perf_counter()
     result = run(images)
     agreement.seconds += time.perf_counter() - start

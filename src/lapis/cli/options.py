@@ -1,0 +1,39 @@
+"""Options that several commands share, written once so that they mean and say the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lapis.errors import LapisError
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+torch_threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+
+
+def data_option(text: str) -> Decorator:
+    """The folder with images, which LAPIS_DATA may name as well."""
+    return click.option("--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help=f"{text} [LAPIS_DATA].")
+
+
+def images_option(default: int) -> Decorator:
+    return click.option(
+        "-n", "--images", "count", type=click.IntRange(1), default=default, show_default=True, help="Images to run."
+    )
+
+
+def with_torch_threads(threads: int | None) -> None:
+    """Load torch, or say how to get it, and give it this many threads."""
+    try:
+        import torch
+    except ImportError as error:
+        raise LapisError(f"this needs torch: pip install 'lapis-snn[train]' ({error})") from error
+    if threads is not None:
+        torch.set_num_threads(threads)

@@ -1,0 +1,47 @@
+"""A trained network as it is evaluated: bytes in, logits out, in its deployed arithmetic where it has one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lapis.convert.torch_executor import TorchExecutor, as_executor
+from lapis.deploy.network import Network
+from lapis.nn import LapisViT
+from lapis.nn.pixels import normalise
+from lapis.preprocess import Preprocess
+from lapis.trace import Watched
+
+
+class Evaluated(nn.Module):
+    """images (B, S, S, 3) of bytes  ->  real logits (B, classes), in FP32 and never under autocast.
+
+    `exact` says whether they are those of the deployed network, bit for bit.
+    """
+
+    def __init__(self, model: LapisViT, preprocess: Preprocess) -> None:
+        super().__init__()
+        self.config, self.preprocess = model.config, preprocess
+        executor = as_executor(model, preprocess)
+        self.exact = executor is not None
+        self.runner: LapisViT | TorchExecutor = model if executor is None else executor
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        if isinstance(self.runner, TorchExecutor):
+            return real_logits(self.runner(images), self.runner.network)
+        with torch.autocast(images.device.type, enabled=False):
+            logits: Tensor = self.runner(normalise(images, self.preprocess))
+        return logits
+
+    def watch(self, images: Tensor) -> Watched:
+        """Real logits, and the codes at every measuring point."""
+        if isinstance(self.runner, TorchExecutor):
+            logits, trace = self.runner.watch(images)
+            return Watched(real_logits(logits, self.runner.network), trace)
+        return self.runner.watch(normalise(images, self.preprocess))
+
+
+def real_logits(logits: Tensor, network: Network) -> Tensor:
+    """Integer logits as the real numbers that they stand for."""
+    return torch.from_numpy(network.real_logits(logits.cpu().numpy()))

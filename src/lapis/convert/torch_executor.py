@@ -1,0 +1,226 @@
+"""The deployed arithmetic on torch tensors: a trained network evaluated as it will run, on any device.
+
+Training rounds where it is convenient and learns through it; what counts is the network that is deployed, so that is
+what evaluation runs. Integers travel as floats that hold them exactly; every other operation is the one rounding that
+`lapis.deploy.arithmetic` states, in its order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lapis.config import FLOAT_WEIGHTS
+from lapis.convert.fold import from_model
+from lapis.deploy import arithmetic
+from lapis.deploy.network import Block, Layer, Network, Norm, check_deployable
+from lapis.errors import LapisError
+from lapis.nn import LapisViT, is_calibrated
+from lapis.nn.attention import join_heads
+from lapis.nn.quantizer import as_integers
+from lapis.ops.integer_attention.eager import integer_attention
+from lapis.ops.integer_attention.reference import AffinityTables
+from lapis.ops.row_scale.eager import pow2_exponent
+from lapis.ops.tensors import round_half_up
+from lapis.preprocess import Preprocess
+from lapis.trace import Point, Trace, Watched
+
+
+def as_executor(model: LapisViT, preprocess: Preprocess) -> TorchExecutor | None:
+    """The network in its deployed arithmetic; None where it has none, or only one in floats."""
+    try:
+        check_deployable(model.config)
+    except LapisError:
+        return None
+    if model.config.weight_bits == FLOAT_WEIGHTS or not is_calibrated(model):
+        return None
+    return TorchExecutor(from_model(model, preprocess)).to(next(model.parameters()).device)
+
+
+class TorchExecutor(nn.Module):
+    """images (B, S, S, 3) of bytes  ->  integer logits (B, classes) int64, those of the integer model."""
+
+    patch_weight: Tensor
+    patch_unit: Tensor
+    position: Tensor
+    head_weight: Tensor
+    head_bias: Tensor
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network, self.config = network, network.config
+        _keep(self, "patch_weight", network.patch_weight.T.astype(np.float64))
+        _keep(self, "patch_unit", np.ldexp(1.0, -network.patch_shift.astype(np.int64)))
+        _keep(self, "position", network.position.astype(np.float64))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList([AttentionExecutor(network, index), FeedForwardExecutor(network, index)])
+            for index in range(network.config.depth)
+        )
+        _keep(self, "head_weight", network.head_weight.T.astype(np.float64))
+        _keep(self, "head_bias", network.head_bias.astype(np.float64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._run(images, None)
+
+    def watch(self, images: Tensor) -> Watched:
+        """Integer logits, and the codes at every measuring point."""
+        trace = Trace(self.config.window)
+        return Watched(self._run(images, trace), trace)
+
+    @torch.no_grad()
+    def _run(self, images: Tensor, trace: Trace | None) -> Tensor:
+        with torch.autocast(images.device.type, enabled=False):
+            stream = self._embed(images)
+            for halves in self.blocks:
+                for half in halves:  # type: ignore[attr-defined]
+                    stream = half(stream, trace)
+            return self._classify(stream)
+
+    def _embed(self, images: Tensor) -> Tensor:
+        """Patches to tokens: (B, S, S, 3) bytes -> (B, N, D) integers."""
+        batch, grid, side = images.shape[0], self.config.grid, self.config.patch_size
+        patches = images.view(batch, grid, side, grid, side, 3).permute(0, 1, 3, 2, 4, 5).reshape(batch, grid**2, -1)
+        tokens = round_half_up((patches.double() @ self.patch_weight) * self.patch_unit) + self.position[1:]
+        first = self.position[:1].expand(batch, -1, -1)
+        return _saturated(torch.cat([first, tokens], dim=1))
+
+    def _classify(self, stream: Tensor) -> Tensor:
+        """Tokens (B, N, D) to integer logits (B, classes)."""
+        pooled = _rounded_mean(stream[:, 1:], dim=1).double() if self.config.mean_pooling else stream[:, 0]
+        unit = _standardised(pooled, self.network.eps) * float(1 << arithmetic.POOLED_BITS)
+        token = round_half_up(unit).clamp(int(arithmetic.INT16.min), int(arithmetic.INT16.max))
+        return (token.double() @ self.head_weight + self.head_bias).long()
+
+
+class AttentionExecutor(nn.Module):
+    """The first half of a block: (B, N, D) stream -> stream."""
+
+    table: Tensor
+    row_exponent: Tensor
+    delay: Tensor | None
+
+    def __init__(self, network: Network, index: int) -> None:
+        super().__init__()
+        block, tables, delay = network.blocks[index], network.tables[index], network.delays[index]
+        self.index, self.heads = index, network.config.heads
+        self.norm = NormExecutor(block.attention_norm, network.eps)
+        self.qkv, self.proj = LayerExecutor(block.qkv), LayerExecutor(block.proj)
+        self.scale, self.shift = float(block.readout.scale), float(block.readout.shift)
+        self.window, self.lows = network.config.window, {point: network.low(point) for point in _ATTENTION_POINTS}
+        _keep(self, "table", tables.table.astype(np.float64))
+        _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
+        _keep(self, "delay", delay)
+
+    def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
+        codes = self._floor(self.norm(stream), "attention_in")
+        q, k, v = self.qkv(codes).chunk(3, dim=-1)
+        q, k, v = self._floor(q, "q"), self._floor(k, "k"), self._floor(v, "v")
+        readout = self._read_out(q, k, v)
+        _note(trace, self.index, attention_in=codes, q=q, k=k, v=v, readout=readout)
+        return _saturated(stream + torch.floor(self.proj(readout)).double())
+
+    def _read_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous() for x in (q, k, v))
+        total, mass = integer_attention(q, k, v, AffinityTables(self.table, self.row_exponent), self.delay)
+        # 2**-k lies within float32's normal numbers, so the product is exact.
+        power = torch.ldexp(torch.ones((), device=q.device), -pow2_exponent(mass)).unsqueeze(-1)
+        return self._floor(join_heads(total.float() * power) * self.scale + self.shift, "readout")
+
+    def _floor(self, pre: Tensor, point: Point) -> Tensor:
+        return torch.floor(pre).clamp(self.lows[point], self.window)
+
+
+_ATTENTION_POINTS: tuple[Point, ...] = ("attention_in", "q", "k", "v", "readout")
+
+
+class FeedForwardExecutor(nn.Module):
+    """The second half of a block: (B, N, D) stream -> stream."""
+
+    rise: Tensor
+    fall: Tensor
+
+    def __init__(self, network: Network, index: int) -> None:
+        super().__init__()
+        block: Block = network.blocks[index]
+        self.index, self.window = index, network.config.window
+        self.low_in, self.low_hidden = network.low("mlp_in"), network.low("mlp_hidden")
+        self.norm = NormExecutor(block.mlp_norm, network.eps)
+        self.fc1, self.fc2 = LayerExecutor(block.fc1), LayerExecutor(block.fc2)
+        _keep(self, "rise", block.rise)
+        _keep(self, "fall", block.fall)
+
+    def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
+        codes = torch.floor(self.norm(stream)).clamp(self.low_in, self.window)
+        pre = self.fc1(codes)
+        hidden = torch.full_like(pre, self.low_hidden)
+        for up, down in zip(self.rise, self.fall, strict=True):
+            hidden += (pre >= up) | ((pre <= down) & (down > float(arithmetic.LOWEST)))
+        _note(trace, self.index, mlp_in=codes, mlp_hidden=hidden)
+        return _saturated(stream + torch.floor(self.fc2(hidden)).double())
+
+
+class NormExecutor(nn.Module):
+    """fl(fl(u gain) + shift), u the standardised stream."""
+
+    gain: Tensor
+    shift: Tensor
+
+    def __init__(self, norm: Norm, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        _keep(self, "gain", norm.gain)
+        _keep(self, "shift", norm.shift)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return _standardised(stream, self.eps) * self.gain + self.shift
+
+
+class LayerExecutor(nn.Module):
+    """fl(fl(sum_i w_oi z_i scale_o) + shift_o); the sums are integers that float32 holds exactly."""
+
+    weight: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        _keep(self, "weight", layer.weight.astype(np.float32).T)
+        _keep(self, "scale", layer.scale)
+        _keep(self, "shift", layer.shift)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        return (codes @ self.weight) * self.scale + self.shift
+
+
+def _keep(module: nn.Module, name: str, array: Any) -> None:
+    """A constant of the module, which moves with it and is not saved."""
+    tensor = None if array is None else torch.from_numpy(np.array(array, order="C"))
+    module.register_buffer(name, tensor, persistent=False)
+
+
+def _standardised(stream: Tensor, eps: float) -> Tensor:
+    whole, width = stream.long(), stream.shape[-1]
+    mean = _rounded_mean(whole, dim=-1, keepdim=True)
+    centred, rest = whole - mean, whole.sum(dim=-1, keepdim=True) - width * mean
+    squares = centred.square().sum(dim=-1, keepdim=True)
+    variance = (squares.double() - rest.square().double() / width) / width
+    return centred.float() * (1.0 / torch.sqrt(variance + eps)).float()
+
+
+def _rounded_mean(stream: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """floor(mean + 1/2), in integers."""
+    count = stream.shape[dim]
+    return (2 * stream.long().sum(dim=dim, keepdim=keepdim) + count).div(2 * count, rounding_mode="floor")
+
+
+def _saturated(stream: Tensor) -> Tensor:
+    return stream.clamp(-arithmetic.STREAM_LIMIT, arithmetic.STREAM_LIMIT - 1)
+
+
+def _note(trace: Trace | None, index: int, **codes: Tensor) -> None:
+    if trace is not None:
+        for point, values in codes.items():
+            trace.note(index, point, as_integers(values))  # type: ignore[arg-type]

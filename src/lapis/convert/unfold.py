@@ -1,0 +1,156 @@
+"""A deployed Network as a LapisViT that can be trained on: the way back from a packed file.
+
+Folding multiplied steps, scales and biases together, and only the products are in the file. They are divided again so
+that norms have gains near one and q, k, v weights the size that trained networks have; every choice gives the same
+codes. Offsets are set to zero where the biases around them hold them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from lapis.config import LapisConfig
+from lapis.deploy.ladder import ladder_grid
+from lapis.deploy.leak import time_constant
+from lapis.deploy.network import Block, Layer, Network, Norm
+from lapis.nn.calibrated import Calibrated
+from lapis.nn.linear import Linear
+from lapis.nn.model import LapisViT
+from lapis.nn.quantizer import ActivationQuantizer
+
+Float64 = npt.NDArray[np.float64]
+
+# The root mean square of a trained ViT's weights; it sets the unit of q, k and v, which no code depends on.
+TYPICAL_WEIGHT = 0.05
+
+
+@torch.no_grad()
+def to_model(network: Network) -> LapisViT:
+    """The network in torch, calibrated, in evaluation mode: converting it again gives the same integers."""
+    model = LapisViT(network.config).eval()
+    _set_embedding(model, network)
+    for target, block in zip(model.blocks, network.blocks, strict=True):
+        _set_block(target, block, network.config, network.fraction_bits)
+    _set(model.norm.weight, np.ones(network.config.width))
+    _set(model.norm.bias, np.zeros(network.config.width))
+    _set(model.head.weight, np.ldexp(network.head_weight.astype(np.float64), -network.head_exponent))
+    _set(model.head.bias, network.real_logits(network.head_bias))
+    for module in model.modules():
+        if isinstance(module, Calibrated):
+            module.mark_ready()
+    return model
+
+
+def _set_embedding(model: LapisViT, network: Network) -> None:
+    """Patch weights without the folded preprocessing; what a token starts from goes to positions, or to the bias."""
+    config, projection = network.config, model.patch_embed.proj
+    mean, std = np.array(network.preprocess.mean), np.array(network.preprocess.std)
+    per_byte = np.ldexp(network.patch_weight.astype(np.float64), -(_shift(network) + network.fraction_bits)[:, None])
+    real = per_byte.reshape(config.width, config.patch_size, config.patch_size, 3) * 255.0
+    _set(projection.weight, (real * std).transpose(0, 3, 1, 2))
+    start = np.ldexp(network.position.astype(np.float64), -network.fraction_bits)
+    bias = (real * mean).sum(axis=(1, 2, 3))
+    if model.pos_embed is None:
+        _set(model.cls_token, start[:1][None])
+        _set(projection.bias, bias + start[1])
+    else:
+        _set(model.cls_token, np.zeros((1, 1, config.width)))
+        _set(model.pos_embed, start[None])
+        _set(projection.bias, bias)
+
+
+def _shift(network: Network) -> npt.NDArray[np.int64]:
+    return network.patch_shift.astype(np.int64)
+
+
+def _set_block(target: Any, block: Block, config: LapisConfig, fraction_bits: int) -> None:
+    attn, mlp, d = target.attn, target.mlp, config.width
+    input_step = _set_norm(target.norm1, block.attention_norm, attn.input)
+    qk_step, v_step = (
+        TYPICAL_WEIGHT / _ratio(part, input_step)
+        for part in (_part(block.qkv, 0, 2 * d), _part(block.qkv, 2 * d, 3 * d))
+    )
+    readout_step = v_step / float(block.readout.scale)
+    v_offset, readout_offset = 0.0, 0.0
+    constant = (float(block.readout.shift) - 0.5) * readout_step
+    if attn.readout.offset is not None:
+        readout_offset = -constant
+    elif attn.v.offset is not None:
+        v_offset = constant
+    _set_quantizer(attn.qk, qk_step, 0.0)
+    _set_quantizer(attn.v, v_step, v_offset)
+    _set_quantizer(attn.readout, readout_step, readout_offset)
+    unit, origin = np.repeat([qk_step, qk_step, v_step], d), np.repeat([0.0, 0.0, v_offset], d)
+    _set_linear(attn.qkv, block.qkv, unit / input_step, (block.qkv.shift - 0.5) * unit + origin, 0.0)
+    _set_residual(attn.proj, block.proj, readout_step, readout_offset, target.gamma_1, fraction_bits)
+    _set_relation(attn.relation, block)
+    mlp_step = _set_norm(target.norm2, block.mlp_norm, mlp.input)
+    hidden = ladder_grid(block.rise, config.low("mlp_hidden"), fixed_origin=mlp.hidden.offset is None)
+    _set_quantizer(mlp.hidden, hidden.step, hidden.offset)
+    _set_linear(mlp.fc1, block.fc1, np.full(config.hidden, 1 / mlp_step), block.fc1.shift.astype(np.float64), 0.0)
+    _set_residual(mlp.fc2, block.fc2, hidden.step, hidden.offset, target.gamma_2, fraction_bits)
+
+
+def _set_norm(target: nn.LayerNorm, norm: Norm, quantizer: ActivationQuantizer) -> float:
+    """The norm at gains near one, and the step of the quantizer behind it."""
+    gain, shift = norm.gain.astype(np.float64), norm.shift.astype(np.float64) - 0.5
+    size = float(np.sqrt(np.square(gain).mean()))
+    step = 1.0 / size if size > 0 else 1.0
+    _set(target.weight, gain * step)
+    _set(target.bias, shift * step)
+    _set_quantizer(quantizer, step, 0.0)
+    return step
+
+
+def _part(layer: Layer, start: int, stop: int) -> Layer:
+    return Layer(layer.weight[start:stop], layer.scale[start:stop], layer.shift[start:stop])
+
+
+def _ratio(layer: Layer, input_step: float) -> float:
+    """The root mean square of the layer's real weights for an output step of one."""
+    real = layer.weight.astype(np.float64) * layer.scale.astype(np.float64)[:, None] / input_step
+    return float(np.sqrt(np.square(real).mean())) or TYPICAL_WEIGHT
+
+
+def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offset: float) -> None:
+    """Real weights of the integer ones: each row's step is its scale times `unit`."""
+    step = layer.scale.astype(np.float64) * unit
+    real = layer.weight.astype(np.float64) * step[:, None]
+    _set(target.weight, real)
+    _set(target.bias, bias - real.sum(axis=1) * offset)
+    if target.quantizer is not None:
+        _set(target.quantizer.log_step, np.log(step)[:, None])
+
+
+def _set_residual(
+    target: Linear, layer: Layer, step: float, offset: float, gamma: Tensor | None, fraction_bits: int
+) -> None:
+    """A layer that adds to the residual stream; layer scale keeps only the sign of each row."""
+    sign = np.where(layer.scale < 0, -1.0, 1.0)
+    if gamma is not None:
+        _set(gamma, sign)
+    positive = Layer(layer.weight, np.maximum(np.abs(layer.scale), np.finfo(np.float32).tiny), layer.shift)
+    unit = np.full(len(sign), 1 / (step * 2.0**fraction_bits))
+    _set_linear(target, positive, unit, sign * np.ldexp(layer.shift.astype(np.float64) - 0.5, -fraction_bits), offset)
+
+
+def _set_relation(relation: Any, block: Block) -> None:
+    tau = time_constant(block.leak.mantissa, block.leak.exponent)
+    _set(relation.log_tau, np.log(tau))
+    if relation.position is not None and block.leak.delay is not None:
+        _set(relation.position.table, -block.leak.delay.astype(np.float64) / tau)
+
+
+def _set_quantizer(quantizer: ActivationQuantizer, step: float, offset: float) -> None:
+    _set(quantizer.log_step, np.array(np.log(step)))
+    if quantizer.offset is not None:
+        _set(quantizer.offset, np.array(offset))
+
+
+def _set(target: Any, values: Any) -> None:
+    target.copy_(torch.from_numpy(np.asarray(values, dtype=np.float32)).reshape(target.shape))

@@ -1,0 +1,120 @@
+"""The integer model: what a deployed network computes, and so what every executor must answer, bit for bit.
+
+Bytes of images in, integer logits out. Each function is one stage of the forward pass; docs/format.md numbers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lapis.codes import pow2_exponent
+from lapis.deploy import arithmetic
+from lapis.deploy.arithmetic import Codes, Int32, Int64
+from lapis.deploy.network import Network, check_images
+from lapis.ops.integer_attention.reference import integer_attention
+from lapis.preprocess import Pixels
+from lapis.trace import Trace, Watched
+
+# Images that go through the network together; more gains nothing and costs memory.
+BATCH = 16
+
+
+def run(network: Network, images: Pixels) -> Int64:
+    """Integer logits (B, classes) of images (B, S, S, 3)."""
+    return np.concatenate([_run(network, batch, None) for batch in _batches(network, images)])
+
+
+def watch(network: Network, images: Pixels) -> Watched:
+    """Integer logits, and the codes at every measuring point."""
+    logits, traces = [], []
+    for batch in _batches(network, images):
+        traces.append(Trace(network.config.window))
+        logits.append(_run(network, batch, traces[-1]))
+    return Watched(np.concatenate(logits), Trace.joined(traces))
+
+
+def embed(network: Network, images: Pixels) -> Int32:
+    """Patches to tokens in fixed point: (B, S, S, 3) -> (B, N, D)."""
+    config, side = network.config, network.config.patch_size
+    batch, grid = images.shape[0], config.grid
+    patches = images.reshape(batch, grid, side, grid, side, 3).transpose(0, 1, 3, 2, 4, 5)
+    total = arithmetic.exact_product(patches.reshape(batch, grid * grid, side * side * 3), network.patch_weight.T)
+    tokens = np.zeros((batch, config.tokens, config.width), dtype=np.int64)
+    tokens[:, :1] = network.position[:1]
+    tokens[:, 1:] = arithmetic.round_shift(total, network.patch_shift) + network.position[1:]
+    return arithmetic.saturate(tokens)
+
+
+def attention(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
+    """The stream (B, N, D) behind the first half of a block."""
+    block, window = network.blocks[index], network.config.window
+    codes = arithmetic.floor_codes(block.attention_norm.pre(stream, network.eps), network.low("attention_in"), window)
+    q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
+    q = arithmetic.floor_codes(q_pre, network.low("q"), window)
+    k = arithmetic.floor_codes(k_pre, network.low("k"), window)
+    v = arithmetic.floor_codes(v_pre, network.low("v"), window)
+    readout = read_out(network, index, q, k, v)
+    _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
+    return arithmetic.add_to_stream(stream, block.proj.pre(readout))
+
+
+def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Codes:
+    """The codes (B, N, D) of the mixed values: the row's power of two acts on the sum, so nothing is cut off."""
+    readout = network.blocks[index].readout
+    q, k, v = (split_heads(codes, network.config.heads) for codes in (q, k, v))
+    total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index])
+    scaled = np.ldexp(total.astype(np.float32), -pow2_exponent(mass)[..., None])
+    pre = arithmetic.affine(join_heads(scaled), readout.scale, readout.shift)
+    return arithmetic.floor_codes(pre, network.low("readout"), network.config.window)
+
+
+def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
+    """The stream (B, N, D) behind the second half of a block."""
+    block = network.blocks[index]
+    pre = block.mlp_norm.pre(stream, network.eps)
+    codes = arithmetic.floor_codes(pre, network.low("mlp_in"), network.config.window)
+    hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, network.low("mlp_hidden"))
+    _note(trace, index, mlp_in=codes, mlp_hidden=hidden)
+    return arithmetic.add_to_stream(stream, block.fc2.pre(hidden))
+
+
+def classify(network: Network, stream: Int32) -> Int64:
+    """Tokens (B, N, D) to integer logits (B, classes): the class token, or the rounded mean of the patches."""
+    if network.config.mean_pooling:
+        patches = stream.shape[1] - 1
+        pooled = arithmetic.rounded_quotient(stream[:, 1:].sum(axis=1, dtype=np.int64), patches).astype(np.int32)
+    else:
+        pooled = stream[:, 0]
+    token = arithmetic.pooled_token(arithmetic.standardise(pooled, network.eps))
+    return arithmetic.exact_product(token, network.head_weight.T) + network.head_bias
+
+
+def split_heads(codes: Codes, heads: int) -> Codes:
+    """(B, N, D) -> (B, H, N, C)."""
+    return codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def join_heads(x: arithmetic.Array) -> arithmetic.Array:
+    """(B, H, N, C) -> (B, N, H * C)."""
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+
+
+def _batches(network: Network, images: Pixels) -> Iterator[Pixels]:
+    check_images(images, network.config.image_size)
+    return (images[start : start + BATCH] for start in range(0, len(images), BATCH))
+
+
+def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
+    stream = embed(network, images)
+    for index in range(network.config.depth):
+        stream = attention(network, index, stream, trace)
+        stream = feed_forward(network, index, stream, trace)
+    return classify(network, stream)
+
+
+def _note(trace: Trace | None, index: int, **codes: Codes) -> None:
+    if trace is not None:
+        for point, seen in codes.items():
+            trace.note(index, point, seen)  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""One door to every network: `open(source)` says what a source is and gives the network in the form that is asked.
+
+| source | kind |
+|---|---|
+| the name of a packaged model, or a packed file | packed |
+| a file that training wrote, or a run's folder | checkpoint |
+| weights in timm's names (safetensors, .pth), or the name of a timm model | foreign |
+
+Torch is loaded only where a form needs it: a packed file runs without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lapis import assets, pack, runs
+from lapis.config import LapisConfig, nearest
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
+from lapis.errors import LapisError
+from lapis.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from lapis.nn import LapisViT
+
+Kind = Literal["packed", "checkpoint", "foreign"]
+KINDS: dict[Kind, str] = {
+    "packed": "a packed network",
+    "checkpoint": "a training checkpoint",
+    "foreign": "foreign weights: a dense network that never learned to spike",
+}
+WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a source turned out to be. Its network is read when it is asked for.
+
+    `path` is the file, None for a timm name. `metadata` is what a checkpoint says of its training.
+    """
+
+    source: str
+    kind: Kind
+    path: Path | None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def config(self) -> LapisConfig:
+        """The configuration; that of foreign weights is read off their shapes."""
+        if self.kind == "packed":
+            return self._packed.config
+        if self.kind == "checkpoint":
+            return LapisConfig.from_dict(self.metadata["config"])
+        return self.model().config
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """How the network wants its images; ImageNet's rule where the file does not say."""
+        if self.kind == "packed":
+            return self._packed.preprocess
+        known = self.metadata.get("preprocess")
+        return Preprocess(self.config.image_size) if known is None else Preprocess.from_dict(known)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, or nothing where the file has none."""
+        if self.kind == "packed":
+            return self._packed.class_names
+        names = self.metadata.get("class_names", [])
+        return tuple(str(name) for name in names) if len(names) == self.config.classes else ()
+
+    def network(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
+        """The deployed form: a packed file as it is, a checkpoint converted."""
+        if self.kind == "packed":
+            return self._packed
+        if self.kind == "foreign":
+            raise LapisError(self._not_deployable())
+        from lapis.convert import from_model
+
+        return from_model(self.model(), self.preprocess, self.class_names, fraction_bits)
+
+    def model(self) -> LapisViT:
+        """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
+        torch_needed(f"{self.source} is {KINDS[self.kind]}, and this use of it")
+        from lapis.convert import to_model
+        from lapis.nn import load_backbone, load_network
+
+        if self.kind == "packed":
+            return to_model(self._packed)
+        if self.kind == "checkpoint":
+            assert self.path is not None
+            return load_network(self.path)
+        return load_backbone(self.path or self.source)
+
+    @cached_property
+    def _packed(self) -> Network:
+        assert self.path is not None
+        return pack.load(self.path)
+
+    def _not_deployable(self) -> str:
+        if self.path is not None:
+            return f"{self.source} is {KINDS[self.kind]}; train it first: lapis train RECIPE --start {self.source}"
+        known = assets.names()
+        return (
+            f"{self.source} is neither a file, a run's folder nor a packaged model; "
+            f"{nearest(self.source, known)}packaged models: {', '.join(known) or 'none in this build'}"
+        )
+
+
+def open(source: str | Path) -> Opened:
+    """What `source` names: a file, a run's folder, a packaged model, or a name that timm may know.
+
+    What lies on disk wins over a packaged name, so that nothing in the package can hide it.
+    """
+    name, path = str(source), find(source)
+    if path is None:
+        return Opened(name, "foreign", None)
+    entries = pack.read_metadata(path) if path.suffix == ".safetensors" else {}
+    if pack.METADATA_KEY in entries:
+        return Opened(name, "packed", path)
+    if runs.CHECKPOINT_KEY in entries:
+        return Opened(name, "checkpoint", path, runs.checkpoint_metadata(path, entries[runs.CHECKPOINT_KEY]))
+    return Opened(name, "foreign", path)
+
+
+def find(source: str | Path) -> Path | None:
+    """The file that `source` names; None for a bare name that timm may know."""
+    path = Path(source)
+    if path.is_dir():
+        for name in runs.NETWORK_FILES:
+            if (path / name).is_file():
+                return path / name
+        raise LapisError(
+            f"{path} holds no {' or '.join(runs.NETWORK_FILES)}; name a file, or a folder that a run wrote"
+        )
+    if path.is_file():
+        return path
+    packaged = assets.find(str(source))
+    if packaged is None and (path.suffix in WEIGHT_SUFFIXES or len(path.parts) > 1):
+        raise LapisError(
+            f"no such file or run: {path}; {nearest(str(source), assets.names())}"
+            f"packaged models: {', '.join(assets.names())}"
+        )
+    return packaged
+
+
+def torch_needed(what: str) -> None:
+    """Refuse, and say how to get torch, where it is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise LapisError(f"{what} needs torch: pip install 'lapis-snn[train]' ({error})") from error

@@ -1,0 +1,28 @@
+"""Laplacian attention in integers, in torch: integers travel as floats that hold them exactly."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lapis.ops.integer_attention.reference import AffinityTables
+from lapis.ops.l1_distance.torch_native import l1_distance
+from lapis.ops.shapes import check_values
+
+
+def integer_attention(
+    q: Tensor, k: Tensor, v: Tensor, tables: AffinityTables, delay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The integers of the reference: q, k, v (..., H, N, C) integer-valued floats  ->  acc and Z in float64.
+
+    The tables are tensors on the same device: table float64 (H, R, S), row_exponent int64 (H, S).
+    """
+    check_values(k.shape, v.shape)
+    distance = l1_distance(q, k).long()
+    if delay is not None:
+        distance = distance + delay
+    heads, rows, size = tables.table.shape
+    head = torch.arange(heads, device=distance.device)[:, None, None]
+    row = tables.row_exponent[head, distance.amin(dim=-1, keepdim=True)]
+    affinity = tables.table.flatten()[(head * rows + row) * size + distance]
+    return affinity @ v.double(), affinity.sum(dim=-1)

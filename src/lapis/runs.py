@@ -1,0 +1,31 @@
+"""What a training run leaves in its folder, and how its networks call themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lapis.errors import LapisError
+
+BEST_FILE, LAST_FILE = "best.safetensors", "last.safetensors"
+# The networks of a run, best first.
+NETWORK_FILES = (BEST_FILE, LAST_FILE)
+STATE_FILE = "state.pt"
+RECIPE_FILE, SUMMARY_FILE, ACTIVITY_FILE = "recipe.json", "summary.json", "activity.json"
+STEPS_FILE, EVALUATIONS_FILE, CURVES_FILE = "steps.csv", "evaluations.jsonl", "curves.png"
+UNREADABLE_FILE = "unreadable.txt"
+
+# The metadata entry of a safetensors file that makes it a training checkpoint.
+CHECKPOINT_KEY = "lapis"
+
+
+def checkpoint_metadata(path: Path, text: object) -> dict[str, Any]:
+    """What a checkpoint says of itself: its configuration at least."""
+    try:
+        metadata = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError) as error:
+        raise LapisError(f"{path}: its Lapis metadata is not JSON ({error})") from error
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("config"), dict):
+        raise LapisError(f"{path}: its Lapis metadata has no configuration")
+    return metadata

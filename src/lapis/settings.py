@@ -1,0 +1,93 @@
+"""`key=value` settings on the command line, applied to frozen records of any depth and checked by their types."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args, get_origin
+
+from lapis.config import ActivationModes, Mode, nearest
+from lapis.errors import LapisError
+
+Record = TypeVar("Record")
+
+
+def with_settings(record: Record, settings: Sequence[str]) -> Record:
+    """A copy with `a.b=c` settings applied at once, the last of a key winning; an unknown key names the nearest."""
+    changes: dict[str, Any] = {}
+    for key, text in pairs(settings, "--set").items():
+        _place(record, key, text, key, changes)
+    changed: Record = _changed(record, changes)
+    return changed
+
+
+def pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """The words of a repeated `NAME=VALUE` option, the last of a name winning."""
+    found = {}
+    for word in words:
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not (name and equals):
+            raise LapisError(f"{option} {word!r} is not NAME=VALUE; for example --set optim.lr=1e-4")
+        found[name] = value
+    return found
+
+
+def keys(record: Any, prefix: str = "") -> dict[str, Any]:
+    """Every dotted key of a record with its value."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(record):
+        value = getattr(record, item.name)
+        if dataclasses.is_dataclass(value):
+            found |= keys(value, f"{prefix}{item.name}.")
+        else:
+            found[prefix + item.name] = value
+    return found
+
+
+def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]) -> None:
+    """Parse one setting into the nested table `changes`."""
+    name, _, rest = key.partition(".")
+    kinds = typing.get_type_hints(type(record))
+    if name not in kinds or name == "name":
+        raise _unknown(record, whole, key)
+    value = getattr(record, name)
+    if rest:
+        if not dataclasses.is_dataclass(value):
+            raise _unknown(record, whole, key)
+        _place(value, rest, text, whole, changes.setdefault(name, {}))
+    elif isinstance(value, ActivationModes) and text in get_args(Mode):
+        changes[name] = dataclasses.asdict(ActivationModes.all(typing.cast(Mode, text)))
+    elif dataclasses.is_dataclass(value):
+        inner = [f"{whole}.{inner}" for inner in keys(value)]
+        raise LapisError(f"{whole} is a group; set one of {', '.join(inner)}")
+    else:
+        changes[name] = _parse(whole, kinds[name], text)
+
+
+def _changed(record: Any, changes: dict[str, Any]) -> Any:
+    """A copy built once from all changes, so that only the result must be valid, not each step on the way."""
+    values = {
+        name: _changed(getattr(record, name), value) if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
+    return dataclasses.replace(record, **values)
+
+
+def _unknown(record: Any, whole: str, rest: str) -> LapisError:
+    prefix = whole.removesuffix(rest)
+    allowed = [prefix + inner for inner in keys(record) if inner != "name"]
+    shown = ", ".join(allowed if len(allowed) <= 12 else sorted({entry.split(".")[0] for entry in allowed}))
+    return LapisError(f"unknown setting {whole!r}; {nearest(whole, allowed)}known here: {shown}")
+
+
+def _parse(key: str, kind: Any, text: str) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        if get_origin(kind) is tuple:
+            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
+        return kind(text) if kind in (int, float) else text
+    except (ValueError, KeyError):
+        wanted = "numbers separated by commas" if get_origin(kind) is tuple else kind.__name__
+        raise LapisError(f"{key}={text!r} is not of the right kind; expected {wanted}") from None
