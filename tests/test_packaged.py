@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lapis.convert.simulate import simulate
 
 from lapis import Session, assets, pack
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.deploy import integer
+from lapis.deploy.simulate import simulate
 from lapis.errors import EXIT_OK
 
 NAME = "lapis_tiny_cifar10"
@@ -39,7 +40,7 @@ def test_it_knows_the_packaged_images(session: Session) -> None:
 def test_engine_spikes_and_integers_agree_on_every_code(session: Session) -> None:
     network = pack.load(assets.resolve(NAME))
     pixels = session.read(list(load_slice().images[:3]))
-    expected = network.watch(pixels)
+    expected = integer.watch(network, pixels)
     by_engine = session.watch(pixels)
     by_spikes = simulate(network, pixels[:1])
     assert (by_engine.logits == expected.logits).all()

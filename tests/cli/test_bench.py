@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.runtime.conftest import network_of
+from tests.networks import wide_network
 
 from lapis import native
 from lapis.bench.contenders import CONTENDERS
@@ -60,7 +60,7 @@ def test_without_kernels_there_is_nothing_to_time(capsys: pytest.CaptureFixture[
 
 def test_energy_gives_joules_or_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = tmp_path / "net.safetensors"
-    save(packed, network_of(depth=1))
+    save(packed, wide_network(depth=1))
     assert (
         main(["bench", "energy", str(packed), "--rounds", "3", "--batch", "2", "--engine", "torch", "--json"])
         == EXIT_OK

@@ -6,24 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from lapis.convert.synthetic import random_network
+from tests.networks import small_config
 
 from lapis.cli import main
-from lapis.config import LapisConfig
+from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK
 from lapis.pack import save
 
-CONFIG = LapisConfig(
-    image_size=8,
-    patch_size=4,
-    classes=10,
-    width=8,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(classes=10, width=8)
 
 
 def test_a_run_says_what_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

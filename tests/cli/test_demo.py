@@ -6,38 +6,27 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import demo, main
-from lapis.config import LapisConfig
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.report import story
 
-CONFIG = LapisConfig(
-    image_size=16,
-    patch_size=8,
-    classes=10,
-    width=12,
-    depth=2,
-    heads=2,
-    window=7,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12, window=7)
 
 
 @pytest.fixture(scope="module")
-def packed(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from lapis.convert.from_model import from_model
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from lapis.convert.fold import from_model
 
     model, _ = small_model(CONFIG, seed=5)
     path = tmp_path_factory.mktemp("models") / "small.safetensors"
@@ -65,7 +54,7 @@ def test_the_figures_are_those_of_the_model(told: tuple[Path, dict[str, Any]], p
     _, facts = told
     subject = story.open_subject(packed)
     images, labels = load_slice()
-    logits = subject.network.forward(subject.session.read(images))
+    logits = integer.run(subject.network, subject.session.read(images))
     assert facts["accuracy"]["images"] == len(images)
     assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
     tally, _ = story.spend(subject, images[: demo.WATCHED])
@@ -141,10 +130,8 @@ def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> N
     assert told.accuracy.images == 80
 
 
-def test_a_network_of_other_classes_is_refused(
-    small_model: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from lapis.convert.from_model import from_model
+def test_a_network_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lapis.convert.fold import from_model
 
     model, _ = small_model(CONFIG.replace(classes=3), seed=5)
     path = tmp_path / "three.safetensors"

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from lapis.convert.from_model import from_model
 from PIL import Image
+from tests.networks import small_config, small_model
 
 from lapis.cli import main
-from lapis.config import LapisConfig
+from lapis.convert.fold import from_model
 from lapis.data.folder import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches
@@ -29,10 +29,7 @@ from lapis.pack import save
 from lapis.preprocess import Preprocess
 
 SmallModel = Callable[..., tuple[Any, npt.NDArray[np.uint8]]]
-DEPLOYED = LapisConfig(
-    image_size=16, patch_size=8, classes=10, width=16, depth=1, heads=2, row_scale="pow2", readout="spikes",
-    weight_bits=6,
-)  # fmt: skip
+DEPLOYED = small_config(image_size=16, patch_size=8, classes=10, width=16, depth=1)  # fmt: skip
 # timm's model gets this on the 1,000 images, measured with a 224 centre crop.
 DEIT_TINY_TOP1 = 70.8
 REAL_IMAGES = 60
@@ -56,7 +53,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 def test_a_checkpoint_and_its_packed_form_give_the_same_answers(
-    tmp_path: Path, tree: Path, small_model: SmallModel, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, _ = small_model(DEPLOYED)
     preprocess = Preprocess(16)
@@ -72,7 +69,7 @@ def test_a_checkpoint_and_its_packed_form_give_the_same_answers(
     assert (trained["state"], packed["state"]) == ("trained", "packed")
 
 
-def test_a_packed_network_is_evaluated_without_torch(tmp_path: Path, tree: Path, small_model: SmallModel) -> None:
+def test_a_packed_network_is_evaluated_without_torch(tmp_path: Path, tree: Path) -> None:
     model, _ = small_model(DEPLOYED)
     save(tmp_path / "packed.safetensors", from_model(model))
     words = ["evaluate", str(tmp_path / "packed.safetensors"), "--data", str(tree), "--json"]
@@ -106,7 +103,7 @@ def test_an_import_is_called_calibrated_and_not_trained(
     ],
 )
 def test_bad_input_is_one_clear_line(
-    words: list[str], message: str, tmp_path: Path, tree: Path, small_model: SmallModel,
+    words: list[str], message: str, tmp_path: Path, tree: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     places = {"model": tmp_path / "m.safetensors", "few": tmp_path / "f.safetensors", "empty": tmp_path / "empty"}
@@ -122,9 +119,7 @@ def test_bad_input_is_one_clear_line(
     assert captured.out == ""
 
 
-def test_an_unreadable_image_is_left_out_and_named(
-    tmp_path: Path, small_model: SmallModel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_image_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images, _ = load_slice()
     for index in range(4):
         (tmp_path / "data" / str(index)).mkdir(parents=True)

@@ -5,37 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
+from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import main
-from lapis.config import LapisConfig
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 
-CONFIG = LapisConfig(
-    image_size=24,
-    patch_size=8,
-    classes=10,
-    width=12,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(image_size=24, patch_size=8, classes=10, width=12)
 
 
 @pytest.fixture(scope="module")
-def files(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same network as a checkpoint and packed, and a picture of another size."""
-    from lapis.convert.from_model import from_model
-
+    from lapis.convert.fold import from_model
     from lapis.nn import save_network
 
     folder = tmp_path_factory.mktemp("models")

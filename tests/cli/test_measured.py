@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.conftest import network_of
+from tests.networks import wide_network
 
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
@@ -21,7 +21,7 @@ COUNT = 40
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "net.safetensors"
-    save(path, network_of(depth=2, classes=10))
+    save(path, wide_network(depth=2, classes=10))
     return path
 
 

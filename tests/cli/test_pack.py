@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from lapis.convert.synthetic import random_network
+from tests.networks import small_config, small_model
 
 from lapis.cli import main
-from lapis.config import LapisConfig
+from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save
 from lapis.preprocess import Preprocess
 
-if TYPE_CHECKING:
-    from tests.conftest import SmallModel
-
-CONFIG = LapisConfig(
-    image_size=8,
-    patch_size=4,
-    classes=3,
-    width=8,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(width=8)
 
 
 @pytest.fixture
-def checkpoint(small_model: SmallModel, tmp_path: Path) -> Path:
+def checkpoint(tmp_path: Path) -> Path:
     path = tmp_path / "trained.safetensors"
     preprocess = Preprocess(CONFIG.image_size, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), crop=0.875)
     save_network(path, small_model(CONFIG)[0], {"preprocess": preprocess.to_dict(), "class_names": ["a", "b", "c"]})

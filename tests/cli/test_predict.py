@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
-from tests.runtime.conftest import network_of
+from tests.networks import wide_network
 
 from lapis import pack
 from lapis.cli import main
@@ -23,7 +23,7 @@ from lapis.runtime import Session
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    pack.save(path, network_of(depth=1))
+    pack.save(path, wide_network(depth=1))
     return path
 
 

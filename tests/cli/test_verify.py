@@ -6,38 +6,25 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from lapis.convert.from_model import from_model
+from tests.networks import small_config, small_model
 
 from lapis import native
 from lapis.cli import main
-from lapis.config import LapisConfig
-from lapis.convert import simulate
+from lapis.convert.fold import from_model
+from lapis.deploy import simulate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import save
 
-if TYPE_CHECKING:
-    from tests.conftest import SmallModel
-
-CONFIG = LapisConfig(
-    image_size=8,
-    patch_size=4,
-    classes=10,
-    width=12,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(classes=10, width=12)
 
 
 @pytest.fixture(scope="module")
-def checkpoint(small_model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("verify") / "trained.safetensors"
     save_network(path, small_model(CONFIG)[0], {"dataset": "cifar10"})
     return path
@@ -75,7 +62,7 @@ def test_the_engine_can_stand_in_for_the_integer_model(checkpoint: Path, capsys:
     assert "4 images against the native engine" in capsys.readouterr().out
 
 
-def test_a_packed_file_is_verified_without_torch(checkpoint: Path, tmp_path: Path, small_model: SmallModel) -> None:
+def test_a_packed_file_is_verified_without_torch(checkpoint: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed.safetensors"
     save(packed, from_model(small_model(CONFIG)[0]))
     code = (
@@ -88,7 +75,7 @@ def test_a_packed_file_is_verified_without_torch(checkpoint: Path, tmp_path: Pat
 
 
 def test_a_packed_file_has_no_trained_network(
-    checkpoint: Path, tmp_path: Path, small_model: SmallModel, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed = tmp_path / "packed.safetensors"
     save(packed, from_model(small_model(CONFIG)[0]))
@@ -131,9 +118,7 @@ def test_the_native_engine_answers_bit_for_bit(checkpoint: Path, capsys: pytest.
     )
 
 
-def test_float_weights_say_that_they_are_not_exact(
-    small_model: SmallModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_float_weights_say_that_they_are_not_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "w32.safetensors"
     save_network(path, small_model(CONFIG.replace(weight_bits=32))[0])
     assert main(["verify", str(path), "-n", "2", "--quiet"]) == EXIT_OK

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lapis.convert.from_model import from_model
-from lapis.convert.simulate import Events
-from lapis.convert.trained import stagewise_executor, to_tensor
-from lapis.convert.verify import spiking_executor, verify
 
 from lapis.config import ActivationModes, preset
+from lapis.convert.agreement import spiking_executor, verify
+from lapis.convert.executors import stagewise_executor
+from lapis.convert.fold import from_model
 from lapis.data.slice import load_slice
+from lapis.deploy.simulate import Events
 from lapis.nn import calibrate, load_backbone
+from lapis.nn.pixels import normalise
 from lapis.pack import load, save
 from lapis.preprocess import Preprocess
 
@@ -27,12 +28,10 @@ def test_an_imported_backbone_answers_alike_as_integers_and_as_spikes(
 ) -> None:
     preprocess = Preprocess(96)
     images = np.stack([preprocess.resize(image) for image in load_slice().images[:9]])
-    config = preset(
-        "lapis_tiny", image_size=96, classes=10, row_scale="pow2", readout="spikes", weight_bits=6, modes=modes
-    )
+    config = preset("lapis_tiny", image_size=96, classes=10, modes=modes).deployed()
     torch.manual_seed(0)
     model = load_backbone(deit_weights, config)
-    calibrate(model, [to_tensor(images[1:], preprocess)])
+    calibrate(model, [normalise(torch.from_numpy(images[1:]), preprocess)])
     save(tmp_path / "packed.safetensors", from_model(model, preprocess))
     network, events = load(tmp_path / "packed.safetensors"), Events(config.window)
     executors = {"spikes": spiking_executor(network, events), "stages": stagewise_executor(model, network)}

@@ -12,11 +12,10 @@ from PIL import Image
 from lapis.data.folder import load_folder
 from lapis.data.images import ArrayImages
 from lapis.data.loader import Augment, Batch, TestBatches, TrainBatches
-from lapis.data.transforms import NORMALISE
 from lapis.errors import LapisError
+from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 
-RULE = NORMALISE["imagenet"]
 EVERYTHING = Augment(operations=1, mixup=0.8, cutmix=1.0, erase=0.5, smoothing=0.1)
 
 
@@ -27,7 +26,7 @@ def some_images(count: int = 26) -> ArrayImages:
 
 
 def batches(lanes: int = 1, augment: Augment = EVERYTHING, seed: int = 0) -> TrainBatches:
-    return TrainBatches(some_images(), augment, 12, RULE, 8, seed, 3, lanes)
+    return TrainBatches(some_images(), augment, Preprocess(12), 8, seed, 3, lanes)
 
 
 def same(one: Batch, two: Batch) -> bool:
@@ -70,7 +69,7 @@ def test_a_batch_that_does_not_split_is_refused() -> None:
     with pytest.raises(LapisError, match="multiple of 16"):
         batches(8)
     with pytest.raises(LapisError, match="exceeds the 26"):
-        TrainBatches(some_images(), Augment(), 12, RULE, 32, 0, 3)
+        TrainBatches(some_images(), Augment(), Preprocess(12), 32, 0, 3)
     with pytest.raises(LapisError, match=r"flip=1\.5"):
         Augment(flip=1.5)
 
@@ -85,20 +84,22 @@ def write_files(folder: Path, count: int) -> None:
 def test_a_corrupt_image_is_reported_and_the_epoch_goes_on(tmp_path: Path, workers: int) -> None:
     write_files(tmp_path, 8)
     (tmp_path / "0" / "3.png").write_bytes(b"broken")
-    loader = TrainBatches(load_folder(tmp_path), Augment(), 6, RULE, 4, 0, 1, workers=workers)
+    loader = TrainBatches(load_folder(tmp_path), Augment(), Preprocess(6), 4, 0, 1, workers=workers)
     seen = [parts[0] for parts in loader.epoch(0, 0)]
     assert [len(batch.images) for batch in seen] == [4, 4]
     (line,) = [line for batch in seen for line in batch.unreadable]
     assert "3.png" in line
     tested = list(TestBatches(load_folder(tmp_path), Preprocess(6), batch=4))
-    assert [len(batch.images) for batch in tested] == [3, 4]
+    assert [len(batch.pixels) for batch in tested] == [3, 4]
     assert "3.png" in tested[0].unreadable[0]
 
 
 def test_worker_processes_change_nothing(tmp_path: Path) -> None:
     write_files(tmp_path, 4)
     alone, helped = (
-        next(iter(TrainBatches(load_folder(tmp_path), EVERYTHING, 6, RULE, 4, 0, 1, workers=workers).epoch(0, 0)))[0]
+        next(
+            iter(TrainBatches(load_folder(tmp_path), EVERYTHING, Preprocess(6), 4, 0, 1, workers=workers).epoch(0, 0))
+        )[0]
         for workers in (0, 2)
     )
     assert same(alone, helped)
@@ -115,6 +116,14 @@ def test_processes_share_the_test_images_without_overlap() -> None:
 def test_test_images_are_what_a_deployed_network_sees(crop: float) -> None:
     images, preprocess = some_images(5), Preprocess(14, crop=crop)
     (batch,) = TestBatches(images, preprocess)
-    deployed = np.stack([preprocess.normalise(preprocess.resize(image)) for image in images.pixels])
-    # Float32 rounding of a normalised pixel.
-    assert np.abs(batch.images.permute(0, 2, 3, 1).numpy() - deployed).max() <= 1e-6
+    assert (batch.pixels.numpy() == np.stack([preprocess.resize(image) for image in images.pixels])).all()
+
+
+@pytest.mark.parametrize("crop", [1.0, 0.875])
+def test_training_images_are_resized_by_the_same_rule(crop: float) -> None:
+    images, plain = some_images(8), Augment(padding=0, flip=0.0)
+    ((batch,),) = TrainBatches(images, plain, Preprocess(14, crop=crop), 8, 0, 3).epoch(0, 0)
+    # Augmented views are used to their edges, without the centre crop of a test image.
+    whole = torch.from_numpy(np.stack([Preprocess(14).resize(image) for image in images.pixels]))
+    expected = normalise(whole, Preprocess(14))
+    assert sorted(batch.images.flatten(1).tolist()) == sorted(expected.flatten(1).tolist())

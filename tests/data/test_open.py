@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lapis.data.images import ArrayImages, UnreadableImageError, spread
+from lapis.data.images import ArrayImages, spread
 from lapis.data.open import open_images
 from lapis.errors import LapisError
+from lapis.preprocess import UnreadableImageError
 
 
 def encode(colour: int) -> bytes:

@@ -7,8 +7,10 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.networks import small_config
 
 from lapis import LapisConfig, preset
+from lapis.deploy import integer
 from lapis.energy import counts
 from lapis.energy.counts import OPERATORS, Operator, deliveries
 from lapis.energy.estimate import estimate
@@ -18,19 +20,7 @@ from lapis.trace import POINTS, Point, Tally, Trace
 
 Spikes = npt.NDArray[np.bool_]
 
-SMALL = LapisConfig(
-    image_size=6,
-    patch_size=2,
-    classes=3,
-    width=6,
-    depth=2,
-    heads=2,
-    mlp_ratio=3,
-    window=5,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+SMALL = small_config(image_size=6, patch_size=2, mlp_ratio=3, window=5)
 
 
 def _trace(config: LapisConfig, images: int, seed: int) -> Trace:
@@ -113,7 +103,7 @@ def test_deliveries_of_a_real_network_equal_the_walk() -> None:
 
     torch.manual_seed(0)
     network = LapisViT(SMALL).eval()
-    trace = network.watch(torch.randn(2, 3, SMALL.image_size, SMALL.image_size)).trace
+    trace = integer.watch(network, torch.randn(2, 3, SMALL.image_size, SMALL.image_size)).trace
     tally = _tally(trace)
     assert any(tally.fired.values())
     assert deliveries(SMALL, tally) == _walk(SMALL, trace)

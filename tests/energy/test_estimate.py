@@ -11,25 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.networks import small_config
 
 from lapis import ActivationModes, LapisConfig, LapisError, preset
 from lapis.energy import CONVENTIONS, Activities, convention_named, estimate, load_costs, side_by_side
 from lapis.energy.estimate import total_mj
 from lapis.trace import POINTS, Point
 
-DEPLOYED = LapisConfig(
-    style="beit",
-    image_size=12,
-    patch_size=4,
-    classes=5,
-    width=8,
-    depth=3,
-    heads=2,
-    window=7,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+DEPLOYED = small_config(style="beit", image_size=12, classes=5, width=8, depth=3, window=7)
 VARIANTS = [
     DEPLOYED,
     DEPLOYED.replace(weight_bits=32, row_scale="exact", readout="real", style="vit"),

@@ -149,7 +149,7 @@ def test_attention_agrees_with_the_reference(row_scale: str, delayed: bool) -> N
     delay = torch.randint(0, 20, (h, n, n)) if delayed else None
     integers = [z.long().numpy() for z in (q, k, v)]
     theirs = None if delay is None else delay.numpy()
-    expected = attention_reference.attention(*integers, tau.numpy(), window, row_scale, theirs)
+    expected = attention_reference.attention(*integers, tau.numpy(), row_scale, theirs)
     mine = attention_eager.attention(q, k, v, tau, row_scale, delay)
     np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-10)
     trains = [encode(z, window) for z in integers]

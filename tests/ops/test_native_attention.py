@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapis.codes import pow2_exponent
+from lapis.config import RowScale
+from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.ops.attention import eager, native, reference
-from lapis.ops.attention.native import RowScale
 from lapis.ops.integer_attention import native as integer_native
 from lapis.ops.integer_attention import reference as integer_reference
-from lapis.ops.integer_attention.reference import fixed_point_tables
 
 from .shapes import SHAPES, codes
 
@@ -39,7 +39,7 @@ def case(shape: tuple[int, int, int, int]) -> dict[str, Any]:
     return {
         "q_codes": codes(n, (1, HEADS, n, c), window),
         "k_codes": codes(m + 1, (1, HEADS, m, c), window),
-        "v_codes": codes(c + 2, (1, HEADS, m, c), window),
+        "v": codes(c + 2, (1, HEADS, m, c), window),
         # Sharp and flat: the spread of a distance is about this.
         "tau": np.array([0.3, 2.0]) * np.sqrt(c) * window,
         "delay": delay,
@@ -48,13 +48,13 @@ def case(shape: tuple[int, int, int, int]) -> dict[str, Any]:
 
 @cache
 def expected(shape: tuple[int, int, int, int], row_scale: RowScale) -> npt.NDArray[np.float64]:
-    return reference.attention(**case(shape), window=shape[3], row_scale=row_scale)
+    return reference.attention(**case(shape), row_scale=row_scale)
 
 
 @cache
 def eager_error(shape: tuple[int, int, int, int], row_scale: RowScale) -> float:
     x = case(shape)
-    q, k, v = (torch.tensor(x[name].astype(np.float32)) for name in ("q_codes", "k_codes", "v_codes"))
+    q, k, v = (torch.tensor(x[name].astype(np.float32)) for name in ("q_codes", "k_codes", "v"))
     delay = None if x["delay"] is None else torch.tensor(x["delay"])
     made = eager.attention(q, k, v, torch.tensor(x["tau"], dtype=torch.float32), row_scale, delay)
     return rms(made.numpy() - expected(shape, row_scale))
@@ -64,14 +64,14 @@ def rms(error: npt.NDArray[Any]) -> float:
     return float(np.sqrt(np.square(error).mean()))
 
 
-def run(x: dict[str, Any], window: int, row_scale: RowScale, threads: int = 1) -> npt.NDArray[np.float32]:
-    return native.attention(x["q_codes"], x["k_codes"], x["v_codes"], x["tau"], window, row_scale, x["delay"], threads)
+def run(x: dict[str, Any], row_scale: RowScale, threads: int = 1) -> npt.NDArray[np.float32]:
+    return native.attention(x["q_codes"], x["k_codes"], x["v"], x["tau"], row_scale, x["delay"], threads)
 
 
 @pytest.mark.parametrize("row_scale", get_args(RowScale))
 @pytest.mark.parametrize("shape", SMALL_ENOUGH, ids=str)
 def test_error_is_at_most_that_of_eager(isa: str, shape: tuple[int, int, int, int], row_scale: RowScale) -> None:
-    made, true = run(case(shape), shape[3], row_scale), expected(shape, row_scale)
+    made, true = run(case(shape), row_scale), expected(shape, row_scale)
     largest = np.abs(true).max()
     # One correct rounding is an rms error of up to half an ulp over root three.
     assert rms(made - true) <= max(eager_error(shape, row_scale), HALF_ULP / np.sqrt(3) * largest)
@@ -84,16 +84,16 @@ def test_rows_of_only_distant_keys_do_not_vanish(isa: str, row_scale: RowScale) 
     q, k = np.zeros((1, 1, 5, 64), np.uint8), np.full((1, 1, 9, 64), 15, np.uint8)
     v = codes(0, (1, 1, 9, 64), 15)
     delay = np.full((1, 5, 9), 1000)
-    made = native.attention(q, k, v, [1.5], 15, row_scale, delay)
-    assert np.allclose(made, reference.attention(q, k, v, [1.5], 15, row_scale, delay), rtol=1e-6)
+    made = native.attention(q, k, v, [1.5], row_scale, delay)
+    assert np.allclose(made, reference.attention(q, k, v, [1.5], row_scale, delay), rtol=1e-6)
     assert (np.abs(made).max(-1) > 0).all()
 
 
 @pytest.mark.parametrize("shape", SMALL_ENOUGH, ids=str)
 def test_integer_attention_equals_the_reference(isa: str, shape: tuple[int, int, int, int]) -> None:
     x = case(shape)
-    tables = fixed_point_tables(x["tau"], shape[2] * shape[3] + 12)
-    arrays = (x["q_codes"], x["k_codes"], x["v_codes"], tables, x["delay"])
+    tables = tables_of(x["tau"], shape[2] * shape[3] + 12)
+    arrays = (x["q_codes"], x["k_codes"], x["v"], tables, x["delay"])
     for made, true in zip(
         integer_native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True
     ):
@@ -109,7 +109,7 @@ def test_integer_attention_equals_the_reference(isa: str, shape: tuple[int, int,
 def test_any_shape_is_exact_in_integers(isa: str, n: int, m: int, c: int, window: int, tau: float, seed: int) -> None:
     q, k, v = (codes(seed + i, (2, rows, c), window) for i, rows in enumerate((n, m, m)))
     delay = np.random.default_rng(seed).integers(0, 30, (2, n, m))
-    tables = fixed_point_tables([tau, 2 * tau], c * window + 30)
+    tables = tables_of([tau, 2 * tau], c * window + 30)
     made = integer_native.integer_attention(q, k, v, tables, delay)
     true = integer_reference.integer_attention(q, k, v, tables, delay)
     assert all(np.array_equal(a, b) for a, b in zip(made, true, strict=True))
@@ -119,9 +119,9 @@ def test_heads_inside_tokens_need_no_copy(isa: str) -> None:
     joined = codes(0, (2, 21, 3, 40), 15)  # (B, N, H, C)
     q, k, v = (np.roll(joined, i, axis=1).transpose(0, 2, 1, 3) for i in range(3))
     tau = np.array([20.0, 40.0, 80.0])
-    true = reference.attention(q, k, v, tau, 15, "exact")
-    assert np.abs(native.attention(q, k, v, tau, 15, "exact") - true).max() < 1e-5
-    tables = fixed_point_tables(tau, 40 * 15 + 1)
+    true = reference.attention(q, k, v, tau, "exact")
+    assert np.abs(native.attention(q, k, v, tau, "exact") - true).max() < 1e-5
+    tables = tables_of(tau, 40 * 15 + 1)
     made, wanted = (f(q, k, v, tables) for f in (integer_native.integer_attention, integer_reference.integer_attention))
     assert np.array_equal(made[0], wanted[0])
 
@@ -130,9 +130,9 @@ def test_heads_inside_tokens_need_no_copy(isa: str) -> None:
 def test_threads_change_no_bit(isa: str, threads: int) -> None:
     shape = (197, 131, 64, 15)
     x = case(shape)
-    assert np.array_equal(run(x, 15, "pow2", threads), run(x, 15, "pow2"))
-    tables = fixed_point_tables(x["tau"], 64 * 15 + 12)
-    arrays = (x["q_codes"], x["k_codes"], x["v_codes"], tables, x["delay"])
+    assert np.array_equal(run(x, "pow2", threads), run(x, "pow2"))
+    tables = tables_of(x["tau"], 64 * 15 + 12)
+    arrays = (x["q_codes"], x["k_codes"], x["v"], tables, x["delay"])
     one, many = (integer_native.integer_attention(*arrays, threads=t) for t in (1, threads))
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
@@ -140,17 +140,15 @@ def test_threads_change_no_bit(isa: str, threads: int) -> None:
 def test_distances_outside_the_table_are_refused(isa: str) -> None:
     q, k = np.zeros((1, 1, 3, 8), np.uint8), np.full((1, 1, 4, 8), 15, np.uint8)
     with pytest.raises(LapisError, match="outside the affinity table"):
-        native.attention(q, k, k, [5.0], window=14)
-    with pytest.raises(LapisError, match="outside the affinity table"):
-        integer_native.integer_attention(q, k, k, fixed_point_tables([5.0], 8 * 15))
+        integer_native.integer_attention(q, k, k, tables_of([5.0], 8 * 15))
     with pytest.raises(LapisError, match="tables end at 119"):
-        integer_reference.integer_attention(q, k, k, fixed_point_tables([5.0], 8 * 15))
+        integer_reference.integer_attention(q, k, k, tables_of([5.0], 8 * 15))
 
 
 def test_sums_that_could_overflow_are_refused(isa: str) -> None:
     q = np.zeros((1, 1, 1, 4), np.uint8)
     k = np.zeros((1, 1, 5000, 4), np.uint8)
-    tables = fixed_point_tables([5.0], 4)
+    tables = tables_of([5.0], 4)
     with pytest.raises(LapisError, match="at most 4369 keys"):
         integer_native.integer_attention(q, k, k + 15, tables)
     assert integer_native.integer_attention(q, k, k + 13, tables)[0].max() == 5000 * 32767 * 13
@@ -159,52 +157,38 @@ def test_sums_that_could_overflow_are_refused(isa: str) -> None:
 def test_bad_delays_and_taus_are_refused(isa: str) -> None:
     q = codes(0, (1, 2, 5, 8), 15)
     with pytest.raises(LapisError, match="nonnegative integer"):
-        native.attention(q, q, q, [5.0, 6.0], 15, delay=np.full((2, 5, 5), -1))
+        native.attention(q, q, q, [5.0, 6.0], delay=np.full((2, 5, 5), -1))
     with pytest.raises(LapisError, match="do not fit"):
-        native.attention(q, q, q, [5.0, 6.0], 15, delay=np.zeros((3, 5, 5), int))
+        native.attention(q, q, q, [5.0, 6.0], delay=np.zeros((3, 5, 5), int))
     with pytest.raises(LapisError, match="one for each of 2 heads"):
-        native.attention(q, q, q, [5.0, 6.0, 7.0], 15)
+        native.attention(q, q, q, [5.0, 6.0, 7.0])
     with pytest.raises(LapisError, match="tau"):
-        native.attention(q, q, q, [5.0, -6.0], 15)
-
-
-@pytest.mark.parametrize("tau", [0.9, 7.3, 40.0, 1000.0])
-def test_the_nearest_key_of_every_row_uses_the_full_table_width(tau: float) -> None:
-    tables = fixed_point_tables([tau], 500)
-    d = np.arange(500)
-    nearest = tables.table[0, tables.row_exponent[0], d]
-    assert nearest.min() >= 1 << 14
-    assert nearest.max() <= (1 << 15) - 1
+        native.attention(q, q, q, [5.0, -6.0])
 
 
 def test_integer_rows_have_the_exponent_of_real_ones() -> None:
     x = case((64, 64, 64, 15))
-    tables = fixed_point_tables(x["tau"], 64 * 15 + 1)
-    arrays = (x["q_codes"], x["k_codes"], x["v_codes"])
-    acc, zint = integer_reference.integer_attention(*arrays, tables)
-    made = np.ldexp(acc.astype(np.float64), -pow2_exponent(zint)[..., None])
-    true = reference.attention(*arrays, x["tau"], 15, "pow2")
+    tables = tables_of(x["tau"], 64 * 15 + 1)
+    arrays = (x["q_codes"], x["k_codes"], x["v"])
+    acc, mass = integer_reference.integer_attention(*arrays, tables)
+    made = np.ldexp(acc.astype(np.float64), -pow2_exponent(mass)[..., None])
+    true = reference.attention(*arrays, x["tau"], "pow2")
     # An affinity is held to 2**-16 of the largest; 64 of them, values up to 15.
     assert np.abs(made - true).max() <= 64 * 15 * 2.0**-15
-
-
-def test_a_table_that_would_not_fit_is_refused() -> None:
-    with pytest.raises(LapisError, match="use a larger tau"):
-        fixed_point_tables([0.01], 5000)
 
 
 LINEAR_MEMORY = """
 import resource, numpy as np
 from lapis.ops.attention.native import attention
 from lapis.ops.integer_attention.native import integer_attention
-from lapis.ops.integer_attention.reference import fixed_point_tables
+from lapis.deploy.leak import tables_of
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 n, c = 4096, 32
 q = np.random.default_rng(0).integers(0, 16, (1, n, c), dtype=np.uint8)
-tables = fixed_point_tables([60.0], c * 15 + 1)
-attention(q[:, :64], q[:, :64], q[:, :64], [60.0], 15)
+tables = tables_of([60.0], c * 15 + 1)
+attention(q[:, :64], q[:, :64], q[:, :64], [60.0])
 before = peak()
-attention(q, q, q, [60.0], 15)
+attention(q, q, q, [60.0])
 integer_attention(q, q, q, tables)
 print(peak() - before)
 """

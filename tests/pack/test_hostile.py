@@ -12,25 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lapis.convert.synthetic import random_network
+from tests.networks import small_config
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import ActivationModes
+from lapis.deploy import integer
+from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import is_packed, load, pack
 
-CONFIG = LapisConfig(
-    style="beit",
-    image_size=8,
-    patch_size=4,
-    classes=3,
-    width=6,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-    modes=ActivationModes(mlp_hidden="signed"),
-)
+CONFIG = small_config(style="beit", modes=ActivationModes(mlp_hidden="signed"))
 # Python's own objects while a header is parsed, and a few copies of a file of this size.
 ALLOWED_BYTES = 2 << 20
 
@@ -227,7 +217,7 @@ def test_thousands_of_mutations_are_refused_or_still_run(sound: bytes, tmp_path:
             refused += 1
             continue
         # Damage that is still a valid network must compute without a warning, which here would be an error.
-        assert np.isfinite(network.forward(image)).all()
+        assert np.isfinite(integer.run(network, image)).all()
         ran += 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < GROWTH_KILOBYTES
     assert refused > ROUNDS / 4

@@ -5,26 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lapis.convert.from_model import from_model
-from lapis.convert.network import named_arrays
-from lapis.convert.synthetic import random_network
 from safetensors import safe_open
+from tests.networks import small_model
 
 from lapis.config import ActivationModes, LapisConfig, Mode, preset
+from lapis.convert.fold import from_model
+from lapis.deploy import integer
+from lapis.deploy.network import named_arrays
+from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save
 from lapis.pack.format import MAX_HEADER, data_bytes
 from lapis.preprocess import Preprocess
-
-if TYPE_CHECKING:
-    from tests.conftest import SmallModel
 
 DEPLOYED = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}
 TINY = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2).replace(**DEPLOYED)
@@ -69,10 +68,10 @@ def test_what_was_packed_comes_back_bit_for_bit(
     assert (back.config, back.preprocess, back.class_names) == (network.config, network.preprocess, network.class_names)
     assert pack(back) == path.read_bytes()
     image = np.random.default_rng(seed).integers(0, 256, (1, 8, 8, 3), dtype=np.uint8)
-    assert (back.forward(image) == network.forward(image)).all()
+    assert (back.forward(image) == integer.run(network, image)).all()
 
 
-def test_a_trained_network_survives_the_file(small_model: SmallModel, tmp_path: Path) -> None:
+def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:
     model, images = small_model(TINY, 1)
     preprocess = Preprocess(8, mean=(0.1, 0.2, 0.3), interpolation="bilinear", crop=0.5)
     network = from_model(model, preprocess, class_names=("cat", "dög", "x y"), fraction_bits=14)
@@ -80,14 +79,14 @@ def test_a_trained_network_survives_the_file(small_model: SmallModel, tmp_path: 
     assert size == (tmp_path / "n.safetensors").stat().st_size
     back = load(tmp_path / "n.safetensors")
     assert (back.preprocess, back.class_names, back.fraction_bits) == (preprocess, ("cat", "dög", "x y"), 14)
-    ours, theirs = network.watch(images), back.watch(images)
+    ours, theirs = integer.watch(network, images), back.watch(images)
     assert (ours.logits == theirs.logits).all()
     assert all((ours.trace[key] == theirs.trace[key]).all() for key in ours.trace)
 
 
 def test_packing_is_deterministic_across_processes(tmp_path: Path) -> None:
     code = (
-        "import sys, hashlib; from lapis.config import LapisConfig; from lapis.convert.synthetic import random_network;"
+        "import sys, hashlib; from lapis.config import LapisConfig; from lapis.deploy.synthetic import random_network;"
         "from lapis.pack import pack;"
         "c = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2, row_scale='pow2',"
         "readout='spikes', weight_bits=6);"
@@ -130,7 +129,7 @@ def test_the_size_is_that_of_the_tensors_and_a_short_header() -> None:
     assert 0 < len(pack(random_network(config))) - data_bytes(config) < MAX_HEADER / 64
 
 
-def test_a_training_checkpoint_is_not_a_packed_network(small_model: SmallModel, tmp_path: Path) -> None:
+def test_a_training_checkpoint_is_not_a_packed_network(tmp_path: Path) -> None:
     save_network(tmp_path / "trained.safetensors", small_model(TINY)[0])
     assert not is_packed(tmp_path / "trained.safetensors")
     with pytest.raises(LapisError, match="lapis pack"):

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.networks import small_model
 
 from lapis.config import ActivationModes, LapisConfig
+from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -53,22 +55,20 @@ class Made:
 
 
 @pytest.fixture(scope="session")
-def explain_torch(small_model: Callable[..., Any]) -> Callable[[str], Made]:
-    from lapis.data.transforms import NORMALISE
+def explain_torch() -> Callable[[str], Made]:
     from lapis.report.page.from_model import explain_model
 
     @cache
     def make(name: str) -> Made:
         model, images = small_model(CONFIGS[name], seed=3)
-        return Made(explain_model(model, images[1], NORMALISE["imagenet"], NAMES, model="small"), model)
+        return Made(explain_model(model, images[1], Preprocess(24), NAMES, model="small"), model)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def explain_deployed(small_model: Callable[..., Any]) -> Callable[[str], Made]:
-    from lapis.convert.from_model import from_model
-
+def explain_deployed() -> Callable[[str], Made]:
+    from lapis.convert.fold import from_model
     from lapis.report.page.from_network import explain_network
 
     @cache

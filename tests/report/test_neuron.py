@@ -6,7 +6,8 @@ import io
 
 import numpy as np
 import pytest
-from lapis.convert.life import Life
+
+from lapis.deploy.neuron import Life
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[plot]'")
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from lapis.convert.network import Layer, Network
 
 from lapis import native
 from lapis.config import ActivationModes
-from lapis.convert import arithmetic
 from lapis.convert.fold import Grid, gelu_ladder
+from lapis.deploy import arithmetic, integer
+from lapis.deploy.network import Layer, Network
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
 from lapis.runtime.engine import STAGES, Engine
-from tests.runtime.conftest import images_for, network_of
+from tests.networks import images_for, small_model, wide_network
 
 # Odd widths, one head, many heads, channels beside every vector width; each mode; 8-bit weights; delays; long windows.
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -42,7 +42,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def assert_equal_everywhere(network: Network, engine: Engine, images: npt.NDArray[np.uint8]) -> None:
-    want = network.watch(images)
+    want = integer.watch(network, images)
     scores, trace = engine.watch(images)
     assert set(trace) == set(want.trace)
     for key in want.trace:
@@ -53,14 +53,14 @@ def assert_equal_everywhere(network: Network, engine: Engine, images: npt.NDArra
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_measuring_point_equals_the_integer_model(isa: str, name: str) -> None:
-    network = network_of(seed=len(name), **NETWORKS[name])
+    network = wide_network(seed=len(name), **NETWORKS[name])
     assert_equal_everywhere(network, Engine(network), images_for(network, 2))
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("batch", [1, 2, 11, 23])
 def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) -> None:
-    network = network_of(depth=1, width=24, heads=3)
+    network = wide_network(depth=1, width=24, heads=3)
     assert_equal_everywhere(network, Engine(network, threads), images_for(network, batch))
 
 
@@ -72,7 +72,7 @@ def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) 
 @pytest.mark.parametrize("silence", [0.0, 1.0, 2.0, 100.0])
 def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[str, Any], silence: float) -> None:
     # Inputs of GELU moved down until few of its neurons, or none, fire: then the second layer runs by events.
-    network = network_of(depth=2, **fields)
+    network = wide_network(depth=2, **fields)
     blocks = []
     for block in network.blocks:
         shift = (block.fc1.shift - np.float32(silence)).astype(np.float32)
@@ -84,13 +84,13 @@ def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[
 
 
 def test_extreme_images_equal_the_integer_model(isa: str) -> None:
-    network = network_of()
+    network = wide_network()
     black = images_for(network, 1) * 0
     assert_equal_everywhere(network, Engine(network), np.concatenate([black, black + 255]))
 
 
 def test_a_stream_at_its_limits_stays_there_as_in_the_integer_model(isa: str) -> None:
-    network = network_of(depth=1)
+    network = wide_network(depth=1)
     limit = arithmetic.STREAM_LIMIT
     position = np.where(np.arange(network.position.size) % 2, limit, -limit).reshape(network.position.shape)
     pinned = _replace(network, position=position.astype(np.int32), patch_shift=np.zeros(48, dtype=np.uint8))
@@ -98,7 +98,7 @@ def test_a_stream_at_its_limits_stays_there_as_in_the_integer_model(isa: str) ->
 
 
 def test_head_weights_of_every_size_are_summed_exactly(isa: str) -> None:
-    network = network_of(depth=1, width=40, heads=2)
+    network = wide_network(depth=1, width=40, heads=2)
     for least in (-32767, -32768):
         head = np.full(network.head_weight.shape, least, dtype=np.int16)
         head[:, 1::3] = 32767
@@ -106,13 +106,13 @@ def test_head_weights_of_every_size_are_summed_exactly(isa: str) -> None:
         assert_equal_everywhere(extreme, Engine(extreme), images_for(extreme, 2))
 
 
-def test_a_calibrated_model_runs_as_its_integer_model(small_model: Any) -> None:
-    from lapis.convert.from_model import from_model
+def test_a_calibrated_model_runs_as_its_integer_model() -> None:
+    from lapis.convert.fold import from_model
 
     if not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
     for modes in (ActivationModes(), ActivationModes.all("offset"), ActivationModes.all("signed")):
-        config = network_of(modes=modes).config
+        config = wide_network(modes=modes).config
         model, images = small_model(config)
         network = from_model(model)
         assert_equal_everywhere(network, Engine(network, 2), images)
@@ -121,9 +121,9 @@ def test_a_calibrated_model_runs_as_its_integer_model(small_model: Any) -> None:
 def test_engines_side_by_side_and_in_threads_do_not_disturb_each_other() -> None:
     if not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
-    networks = [network_of(seed=seed, width=24 + 6 * seed) for seed in range(4)]
+    networks = [wide_network(seed=seed, width=24 + 6 * seed) for seed in range(4)]
     images = [images_for(network, 3, seed) for seed, network in enumerate(networks)]
-    want = [network.forward(pixels) for network, pixels in zip(networks, images, strict=True)]
+    want = [integer.run(network, pixels) for network, pixels in zip(networks, images, strict=True)]
     engines = [Engine(network, 1 + index % 2) for index, network in enumerate(networks)]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
@@ -135,7 +135,7 @@ def test_engines_side_by_side_and_in_threads_do_not_disturb_each_other() -> None
 def test_a_closed_engine_refuses_to_run() -> None:
     if not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
-    network = network_of()
+    network = wide_network()
     engine = Engine(network)
     engine.close()
     with pytest.raises(LapisError, match="closed"):
@@ -145,7 +145,7 @@ def test_a_closed_engine_refuses_to_run() -> None:
 def test_the_profile_names_every_stage_and_memory_is_told() -> None:
     if not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
-    network = network_of()
+    network = wide_network()
     engine = Engine(network)
     spent = engine.profile(images_for(network, 4))
     assert tuple(spent) == STAGES
@@ -156,7 +156,7 @@ def test_the_profile_names_every_stage_and_memory_is_told() -> None:
 
 
 def test_float_weights_are_refused_with_the_way_out() -> None:
-    network = network_of(weight_bits=32)
+    network = wide_network(weight_bits=32)
     with pytest.raises(LapisError, match="native=False"):
         Engine(network)
 
@@ -164,7 +164,7 @@ def test_float_weights_are_refused_with_the_way_out() -> None:
 @pytest.mark.parametrize("threads", [0, -1, 257, 1.5, True])
 def test_bad_thread_counts_are_refused(threads: Any) -> None:
     with pytest.raises(LapisError, match="threads"):
-        Engine(network_of(), threads)
+        Engine(wide_network(), threads)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 
 from lapis.errors import LapisError
 from lapis.runtime import Evaluation, Session, evaluate, merge
-from tests.runtime.conftest import images_for, network_of
+from tests.networks import images_for, wide_network
 
 COUNT = 23
 
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return Session(network_of(depth=1))
+    return Session(wide_network(depth=1))
 
 
 def test_shards_merge_to_the_whole(session: Session) -> None:
@@ -35,7 +35,7 @@ def test_shards_merge_to_the_whole(session: Session) -> None:
 
 def test_progress_ends_at_the_count(session: Session) -> None:
     seen: list[tuple[int, int]] = []
-    evaluate(session, images_for(network_of(), 7), [0] * 7, batch=3, progress=lambda *step: seen.append(step))
+    evaluate(session, images_for(wide_network(), 7), [0] * 7, batch=3, progress=lambda *step: seen.append(step))
     assert seen == [(3, 7), (6, 7), (7, 7)]
 
 
@@ -63,9 +63,9 @@ def test_a_damaged_result_is_refused(fields: object) -> None:
 @pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (30, 31)])
 def test_a_shard_that_holds_nothing_is_refused(session: Session, shard: tuple[int, int]) -> None:
     with pytest.raises(LapisError, match="shard"):
-        evaluate(session, images_for(network_of(), 3), [0, 1, 2], shard=shard)
+        evaluate(session, images_for(wide_network(), 3), [0, 1, 2], shard=shard)
 
 
 def test_images_and_labels_must_match(session: Session) -> None:
     with pytest.raises(LapisError, match="3 images came with 2 labels"):
-        evaluate(session, images_for(network_of(), 3), [0, 1])
+        evaluate(session, images_for(wide_network(), 3), [0, 1])

@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lapis.convert.network import Network
 from PIL import Image
 
 import lapis
 from lapis import native, pack
+from lapis.deploy import integer
+from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.runtime import Session
 from lapis.runtime.session import NUMPY
-from tests.runtime.conftest import images_for, network_of
+from tests.networks import images_for, wide_network
 
 PREDICTIONS = 500
 
 
 @pytest.fixture(scope="module")
 def network() -> Network:
-    return network_of(depth=1)
+    return wide_network(depth=1)
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +47,14 @@ def session(request: pytest.FixtureRequest, packed: Path) -> Session:
 
 def test_native_and_numpy_give_the_integer_models_logits(session: Session, network: Network) -> None:
     images = images_for(network, 5)
-    assert (session.run(images) == network.forward(images)).all()
+    assert (session.run(images) == integer.run(network, images)).all()
 
 
 def test_watching_gives_the_same_logits_and_every_code(session: Session, network: Network) -> None:
     images = images_for(network, 3)
     logits, trace = session.watch(images)
     assert (logits == session.run(images)).all()
-    want = network.watch(images).trace
+    want = integer.watch(network, images).trace
     assert all((trace[key] == want[key]).all() for key in want)
 
 
@@ -119,14 +120,14 @@ def test_without_the_library_the_session_is_numpy(packed: Path, network: Network
         session = Session(packed)
     assert session.executor == NUMPY
     images = images_for(network, 2)
-    assert (session.run(images) == network.forward(images)).all()
+    assert (session.run(images) == integer.run(network, images)).all()
 
 
 def test_a_network_with_float_weights_runs_in_numpy() -> None:
-    network = network_of(weight_bits=32)
+    network = wide_network(weight_bits=32)
     session = Session(network)
     assert session.executor == NUMPY
-    assert (session.run(images_for(network, 1)) == network.forward(images_for(network, 1))).all()
+    assert (session.run(images_for(network, 1)) == integer.run(network, images_for(network, 1))).all()
 
 
 def test_a_missing_model_says_what_exists(tmp_path: Path) -> None:
@@ -152,5 +153,5 @@ images = np.random.default_rng(0).integers(0, 256, (2, 20, 20, 3), dtype=np.uint
 print(json.dumps([lapis.Session({str(packed)!r}, native=n).run(images).tolist() for n in (True, False)]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    want = network.forward(images_for(network, 2)).tolist()
+    want = integer.run(network, images_for(network, 2)).tolist()
     assert json.loads(done.stdout) == [want, want]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.networks import small_config
 
-from lapis.config import LapisConfig
 from lapis.nn import LapisViT
 from lapis.train.optim import Average, learning_rate, make_optimizer, parameter_groups, set_learning_rate
 from lapis.train.recipe import Optim
 
-SMALL = LapisConfig(
-    style="beit", image_size=8, patch_size=4, classes=3, width=8, depth=1, heads=2, row_scale="pow2", readout="spikes",
-    weight_bits=6,
-)  # fmt: skip
+SMALL = small_config(style="beit", width=8, depth=1)  # fmt: skip
 
 
 def test_only_weight_matrices_decay() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from lapis.config import ActivationModes
 from lapis.errors import LapisError
+from lapis.settings import keys
 from lapis.train import recipes
-from lapis.train.recipe import differences, keys
+from lapis.train.recipe import differences
 
 SMOKE = recipes.load("smoke")
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from lapis.train.weights import find_weights
+from tests.networks import small_config, small_model
 
-from lapis import assets
 from lapis.config import ActivationModes, LapisConfig
+from lapis.convert import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
-from lapis.train.start import open_model, start_network
+from lapis.pack import save
+from lapis.train.start import start_network
 
 EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
-DEPLOYED = EXACT.replace(row_scale="pow2", readout="spikes", weight_bits=6)
+DEPLOYED = EXACT.deployed()
 
 
 @pytest.fixture
@@ -81,32 +82,16 @@ def test_random_weights_depend_on_the_seed_alone() -> None:
     assert not torch.equal(one, other)
 
 
-def test_a_run_folder_stands_for_its_best_network(exact: tuple[LapisViT, Path]) -> None:
-    model, path = exact
-    with pytest.raises(LapisError, match=r"holds no best\.safetensors"):
-        find_weights(str(path.parent))
-    save_network(path.parent / "last.safetensors", model)
-    assert find_weights(str(path.parent)) == path.parent / "last.safetensors"
-    save_network(path.parent / "best.safetensors", model, {"note": "best"})
-    opened = open_model(str(path.parent))
-    assert opened.about is not None
-    assert opened.about["note"] == "best"
-    assert opened.preprocess.size == 16
-
-
-def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(LapisError, match="no such file"):
-        open_model(str(tmp_path / "absent.safetensors"))
-    assert find_weights("deit_tiny_patch16_224") is None
-
-
-def test_packaged_names_resolve_to_files_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in assets.names():
-        assert assets.resolve(name).is_file()
-    monkeypatch.setattr(assets, "FOLDER", tmp_path)
-    (tmp_path / "lapis_toy.safetensors").write_bytes(b"")
-    assert assets.names() == ["lapis_toy"]
-    assert assets.find("lapis_toy") == assets.resolve("lapis_toy") == tmp_path / "lapis_toy.safetensors"
-    assert assets.find("lapis_other") is None
-    with pytest.raises(LapisError, match="did you mean 'lapis_toy'"):
-        assets.resolve("lapis_toi")
+def test_a_packed_file_is_a_start(tmp_path: Path) -> None:
+    model, _ = small_model(small_config(), 3)
+    save(tmp_path / "packed.safetensors", from_model(model))
+    again = start_network(small_config(), str(tmp_path / "packed.safetensors"), 0)
+    assert is_calibrated(again)
+    for new, old in zip(again.blocks, model.blocks, strict=True):
+        for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"):
+            ours, theirs = new.get_submodule(layer), old.get_submodule(layer)
+            assert torch.equal(ours.quantizer.codes(ours.weight), theirs.quantizer.codes(theirs.weight))
+    dense_weights = start_network(
+        small_config(weight_bits=32, row_scale="exact"), str(tmp_path / "packed.safetensors"), 0
+    )
+    assert torch.equal(dense_weights.blocks[0].mlp.fc1.weight, again.blocks[0].mlp.fc1.weight)

@@ -25,6 +25,7 @@ class Evaluated(nn.Module):
         executor = as_executor(model, preprocess)
         self.exact = executor is not None
         self.runner: LapisViT | TorchExecutor = model if executor is None else executor
+        self.train(model.training)
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:

@@ -101,6 +101,7 @@ class AttentionExecutor(nn.Module):
     table: Tensor
     row_exponent: Tensor
     delay: Tensor | None
+    powers: Tensor
 
     def __init__(self, network: Network, index: int) -> None:
         super().__init__()
@@ -113,6 +114,8 @@ class AttentionExecutor(nn.Module):
         _keep(self, "table", tables.table.astype(np.float64))
         _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
         _keep(self, "delay", delay)
+        # 2**-k of every row sum: a table, because torch computes powers of two by a rounded exponential.
+        _keep(self, "powers", np.ldexp(np.float32(1), -np.arange(32)))
 
     def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
         codes = self._floor(self.norm(stream), "attention_in")
@@ -125,9 +128,8 @@ class AttentionExecutor(nn.Module):
     def _read_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous() for x in (q, k, v))
         total, mass = integer_attention(q, k, v, AffinityTables(self.table, self.row_exponent), self.delay)
-        # 2**-k lies within float32's normal numbers, so the product is exact.
-        power = torch.ldexp(torch.ones((), device=q.device), -pow2_exponent(mass)).unsqueeze(-1)
-        return self._floor(join_heads(total.float() * power) * self.scale + self.shift, "readout")
+        scaled = total.float() * self.powers[pow2_exponent(mass)].unsqueeze(-1)
+        return self._floor(join_heads(scaled) * self.scale + self.shift, "readout")
 
     def _floor(self, pre: Tensor, point: Point) -> Tensor:
         return torch.floor(pre).clamp(self.lows[point], self.window)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from lapis.codes import pow2_exponent
-from lapis.convert import leak
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.row_scale.reference import exact_rows, pow2_rows, row_exponent
 from lapis.report.page import Explained
@@ -72,11 +71,11 @@ def test_the_browser_reads_out_the_codes_that_the_deployed_network_fired(
     page = open_page(explained)
     for block in range(explained.config.depth):
         distance = distances(explained, block)
-        us, es = network.leaks[block]
+        tables = network.tables[block]
         for head in range(explained.config.heads):
             rows = page.evaluate(ROWS, [block, head])
-            gain = es[head, distance[head].min(axis=-1, keepdims=True)]
-            affinity = leak.read(us[head, distance[head]], es[head, distance[head]], gain)
+            row = tables.row_exponent[head, distance[head].min(axis=-1, keepdims=True)]
+            affinity = tables.table[head, row, distance[head]].astype(np.int64)
             np.testing.assert_array_equal([row["integers"] for row in rows], affinity)
             np.testing.assert_array_equal([row["exponent"] for row in rows], pow2_exponent(affinity.sum(axis=-1)))
             np.testing.assert_array_equal([row["codes"] for row in rows], heads(explained, block, "readout")[head])

@@ -7,29 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import demo
-from lapis.config import LapisConfig
 from lapis.data.slice import CIFAR10_CLASSES
 from lapis.report.page.demo_page import Told, facts, write_report
 
-CONFIG = LapisConfig(
-    image_size=16,
-    patch_size=8,
-    classes=10,
-    width=12,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12)
 
 
 @pytest.fixture(scope="module")
-def told(small_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
-    from lapis.convert.from_model import from_model
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
+    from lapis.convert.fold import from_model
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(CONFIG, seed=2)

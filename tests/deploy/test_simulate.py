@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lapis.convert.from_model import from_model
-from lapis.convert.network import l1_distance
-from lapis.convert.simulate import WINDOWS_PER_BLOCK, fire, integrate, leak_affinities, mix, relate, simulate
+from tests.networks import configs, small_config, small_model
 
-from lapis.config import ActivationModes, LapisConfig, Mode
-from lapis.convert import arithmetic, leak
+from lapis.config import LapisConfig
+from lapis.convert.fold import from_model
+from lapis.deploy import arithmetic, integer, leak
+from lapis.deploy.simulate import WINDOWS_PER_BLOCK, fire, integrate, leak_affinities, mix, relate, simulate
 from lapis.energy.counts import OPERATORS, deliveries
+from lapis.ops.l1_distance.reference import l1_distance
 from lapis.spikes import encode, split_on_off
 from lapis.trace import POINTS, Tally
-
-if TYPE_CHECKING:
-    from tests.conftest import SmallModel
-
-
-modes = st.sampled_from(get_args(Mode))
-
-
-@st.composite
-def configs(draw: st.DrawFn) -> LapisConfig:
-    heads = draw(st.sampled_from([1, 2, 3]))
-    return LapisConfig(
-        style=draw(st.sampled_from(["vit", "beit"])),
-        image_size=4 * draw(st.integers(1, 3)),
-        patch_size=4,
-        classes=draw(st.integers(1, 5)),
-        width=heads * draw(st.sampled_from([1, 4, 5])),
-        depth=draw(st.integers(1, 2)),
-        heads=heads,
-        mlp_ratio=draw(st.integers(1, 3)),
-        window=draw(st.integers(1, 20)),
-        row_scale="pow2",
-        readout="spikes",
-        weight_bits=draw(st.sampled_from([2, 6, 8])),
-        modes=ActivationModes(*(draw(modes) for _ in range(6))),
-    )
 
 
 @given(config=configs(), seed=st.integers(0, 1 << 16))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_spikes_answer_as_integers_do(config: LapisConfig, seed: int, small_model: SmallModel) -> None:
+def test_spikes_answer_as_integers_do(config: LapisConfig, seed: int) -> None:
     model, images = small_model(config, seed)
     network = from_model(model)
-    logits, trace = network.watch(images)
+    logits, trace = integer.watch(network, images)
     spiking = simulate(network, images)
     assert (spiking.logits == logits).all()
     assert len(spiking.trace) == len(trace) == config.depth * len(POINTS)
@@ -60,7 +33,7 @@ def test_spikes_answer_as_integers_do(config: LapisConfig, seed: int, small_mode
 
 @given(config=configs(), seed=st.integers(0, 1 << 16))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_events_are_what_the_energy_estimate_counts(config: LapisConfig, seed: int, small_model: SmallModel) -> None:
+def test_events_are_what_the_energy_estimate_counts(config: LapisConfig, seed: int) -> None:
     model, images = small_model(config, seed)
     spiking = simulate(from_model(model), images)
     tally = Tally()
@@ -73,31 +46,19 @@ def test_events_are_what_the_energy_estimate_counts(config: LapisConfig, seed: i
 
 
 @pytest.mark.parametrize("level", [0, 255])
-def test_a_blank_image_runs_as_spikes_too(level: int, small_model: SmallModel) -> None:
-    config = LapisConfig(
-        image_size=8,
-        patch_size=4,
-        classes=3,
-        width=6,
-        depth=1,
-        heads=2,
-        row_scale="pow2",
-        readout="spikes",
-        weight_bits=6,
-    )
+def test_a_blank_image_runs_as_spikes_too(level: int) -> None:
+    config = small_config(depth=1)
     network = from_model(small_model(config)[0])
     blank = np.full((1, 8, 8, 3), level, dtype=np.uint8)
-    assert (simulate(network, blank).logits == network.forward(blank)).all()
+    assert (simulate(network, blank).logits == integer.run(network, blank)).all()
 
 
-def test_float_weights_run_as_spikes_up_to_summation_order(small_model: SmallModel) -> None:
-    config = LapisConfig(
-        image_size=8, patch_size=4, classes=3, width=12, depth=2, heads=2, row_scale="pow2", readout="spikes"
-    )
+def test_float_weights_run_as_spikes_up_to_summation_order() -> None:
+    config = small_config(width=12, weight_bits=32)
     model, images = small_model(config, 3)
     network = from_model(model)
     assert not network.exact
-    trace, spiking = network.watch(images).trace, simulate(network, images).trace
+    trace, spiking = integer.watch(network, images).trace, simulate(network, images).trace
     # Sums are taken in float64 on both sides, so a code changes only where float32 rounds the two apart.
     assert sum(int((trace[key] != spiking[key]).sum()) for key in trace) <= 2
 

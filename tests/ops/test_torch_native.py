@@ -10,13 +10,13 @@ from torch import Tensor
 
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.attention import custom as attention_custom
 from lapis.ops.attention import eager as attention_eager
-from lapis.ops.hamming_distance import custom as hamming_custom
+from lapis.ops.attention import torch_native as attention_native
 from lapis.ops.hamming_distance import eager as hamming_eager
-from lapis.ops.l1_distance import custom, eager
-from lapis.ops.lsq import custom as lsq_custom
+from lapis.ops.hamming_distance import torch_native as hamming_native
+from lapis.ops.l1_distance import eager, torch_native
 from lapis.ops.lsq import eager as lsq_eager
+from lapis.ops.lsq import torch_native as lsq_native
 
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 
@@ -55,8 +55,8 @@ def test_torch_finds_the_operator_sound(name: str, arguments: tuple[Any, ...]) -
 def test_distances_and_gradients_equal_eager_for_any_leading_axes(shape: tuple[int, ...]) -> None:
     q, k = leaf(codes(*shape)), leaf(codes(*shape[:-2], 11, 17, seed=1))
     pairs = [
-        (custom.l1_distance(q, k), eager.l1_distance(q, k)),
-        (hamming_custom.hamming_distance(q, k, 16), hamming_eager.hamming_distance(q, k, 16)),
+        (torch_native.l1_distance(q, k), eager.l1_distance(q, k)),
+        (hamming_native.hamming_distance(q, k, 16), hamming_eager.hamming_distance(q, k, 16)),
     ]
     for mine, theirs in pairs:
         assert mine.dtype == torch.float32
@@ -69,18 +69,20 @@ def test_distances_and_gradients_equal_eager_for_any_leading_axes(shape: tuple[i
 
 def test_views_of_joined_heads_are_read_in_place() -> None:
     q, k = (leaf(codes(2, 13, 3, 32, seed=i)) for i in range(2))
-    mine, theirs = (f(q.transpose(1, 2), k.transpose(1, 2)) for f in (custom.l1_distance, eager.l1_distance))
+    mine, theirs = (f(q.transpose(1, 2), k.transpose(1, 2)) for f in (torch_native.l1_distance, eager.l1_distance))
     assert mine.equal(theirs)
     g = torch.randn(mine.shape, generator=torch.Generator().manual_seed(5))
     for a, b in zip(*(torch.autograd.grad(d, (q, k), g) for d in (mine, theirs)), strict=True):
         torch.testing.assert_close(a, b)
     # An expanded gradient, as sum().backward() makes it.
-    assert torch.autograd.grad(custom.l1_distance(q.transpose(1, 2), k.transpose(1, 2)).sum(), q)[0].isfinite().all()
+    assert (
+        torch.autograd.grad(torch_native.l1_distance(q.transpose(1, 2), k.transpose(1, 2)).sum(), q)[0].isfinite().all()
+    )
 
 
 def test_signed_codes_are_related_by_their_difference() -> None:
     q, k = codes(2, 3, 8, 16, window=30) - 15, codes(2, 3, 8, 16, seed=1, window=30) - 15
-    assert custom.l1_distance(q, k).equal(eager.l1_distance(q, k))
+    assert torch_native.l1_distance(q, k).equal(eager.l1_distance(q, k))
 
 
 @pytest.mark.parametrize("offset", [None, -0.2])
@@ -90,7 +92,7 @@ def test_quantizers_equal_eager_in_every_bit(name: str, low: int, high: int, off
     x = torch.randn(64, 37, 48, generator=torch.Generator().manual_seed(0)).transpose(0, 1)
     g = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     results = []
-    for module in (lsq_custom, lsq_eager):
+    for module in (lsq_native, lsq_eager):
         leaves = [leaf(x), leaf(torch.tensor(0.17)), *([] if offset is None else [leaf(torch.tensor(offset))])]
         shift = leaves[2] if offset is not None else None
         y = getattr(module, name)(leaves[0], leaves[1], shift, low, high, 0.01)
@@ -105,7 +107,7 @@ def test_quantizers_equal_eager_in_every_bit(name: str, low: int, high: int, off
 
 def test_weights_have_a_step_a_row() -> None:
     results = []
-    for module in (lsq_custom, lsq_eager):
+    for module in (lsq_native, lsq_eager):
         leaves = [leaf(X), leaf(ROW_STEPS)]
         y = module.lsq_value(leaves[0], leaves[1], None, -31, 31, 0.1)
         results.append((y, torch.autograd.grad(y, leaves, torch.ones_like(X))))
@@ -118,13 +120,13 @@ def test_weights_have_a_step_a_row() -> None:
 @pytest.mark.parametrize("with_delay", [False, True])
 def test_fused_attention_equals_the_composed_one(row_scale: Any, with_delay: bool) -> None:
     delay = torch.arange(9).expand(3, 7, 9) if with_delay else None
-    made = attention_custom.attention(QUERIES, KEYS, VALUES, TAU, row_scale, delay)
+    made = attention_native.attention(QUERIES, KEYS, VALUES, TAU, row_scale, delay)
     torch.testing.assert_close(made, attention_eager.attention(QUERIES, KEYS, VALUES, TAU, row_scale, delay))
 
 
 def test_attention_that_needs_a_gradient_has_one() -> None:
     grads = []
-    for module in (attention_custom, attention_eager):
+    for module in (attention_native, attention_eager):
         leaves = [leaf(QUERIES), leaf(KEYS), leaf(VALUES), leaf(TAU)]
         grads.append(torch.autograd.grad(module.attention(*leaves, "pow2").square().sum(), leaves))
     torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-4)
@@ -134,8 +136,8 @@ def test_attention_that_needs_a_gradient_has_one() -> None:
 def test_compiled_and_exported_graphs_hold_the_operators() -> None:
     class Block(torch.nn.Module):
         def forward(self, x: Tensor, step: Tensor) -> Tensor:
-            z = lsq_custom.lsq_codes(x, step, None, 0, 15, 1.0)
-            return custom.l1_distance(z, z).exp_()
+            z = lsq_native.lsq_codes(x, step, None, 0, 15, 1.0)
+            return torch_native.l1_distance(z, z).exp_()
 
     x, step = torch.rand(2, 3, 5, 8) * 4, torch.tensor(0.25)
     program = torch.export.export(Block(), (x, step))
@@ -152,7 +154,7 @@ def test_compiled_and_exported_graphs_hold_the_operators() -> None:
 def test_autocast_leaves_distances_in_float32() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = leaf(QUERIES.bfloat16())
-        made = custom.l1_distance(half, KEYS.bfloat16())
+        made = torch_native.l1_distance(half, KEYS.bfloat16())
         assert made.dtype == torch.float32
         assert made.equal(eager.l1_distance(QUERIES, KEYS))
         (grad,) = torch.autograd.grad(made.sum(), half)
@@ -161,22 +163,22 @@ def test_autocast_leaves_distances_in_float32() -> None:
 
 def test_other_devices_and_precisions_take_the_eager_way() -> None:
     q, k = torch.empty(2, 5, 8, device="meta"), torch.empty(2, 7, 8, device="meta")
-    assert custom.l1_distance(q, k).shape == (2, 5, 7)
+    assert torch_native.l1_distance(q, k).shape == (2, 5, 7)
     wide = QUERIES.double().requires_grad_()
-    assert custom.l1_distance(wide, KEYS.double()).dtype == torch.float64
+    assert torch_native.l1_distance(wide, KEYS.double()).dtype == torch.float64
     # Real numbers are no codes; double precision goes by the eager version, which takes them.
-    assert custom.l1_distance(wide + 0.5, KEYS.double()).isfinite().all()
+    assert torch_native.l1_distance(wide + 0.5, KEYS.double()).isfinite().all()
 
 
 def test_without_the_library_every_operator_answers_the_same() -> None:
     arguments = (QUERIES, KEYS, VALUES, TAU)
-    made = attention_custom.attention(*arguments), lsq_custom.lsq_value(X, ROW_STEPS, None, -31, 31, 1.0)
+    made = attention_native.attention(*arguments), lsq_native.lsq_value(X, ROW_STEPS, None, -31, 31, 1.0)
     with native.force(native.NONE):
-        plain = attention_custom.attention(*arguments), lsq_custom.lsq_value(X, ROW_STEPS, None, -31, 31, 1.0)
+        plain = attention_native.attention(*arguments), lsq_native.lsq_value(X, ROW_STEPS, None, -31, 31, 1.0)
     torch.testing.assert_close(made, plain)
 
 
 @needs_library
 def test_values_that_are_no_codes_are_refused() -> None:
     with pytest.raises(LapisError, match="codes must be integers"):
-        custom.l1_distance(QUERIES + 0.5, KEYS)
+        torch_native.l1_distance(QUERIES + 0.5, KEYS)

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from lapis.convert.network import DEFAULT_FRACTION_BITS, LONGEST_DELAY
 
 from lapis.config import ActivationModes, LapisConfig, preset
-from lapis.convert import arithmetic
+from lapis.deploy import arithmetic
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, LONGEST_DELAY
 from lapis.pack.format import FIELDS, METADATA_KEY, VERSION, data_bytes, entries
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lapis.convert.leak import AFFINITY_MAX, expand, leak_factor, leak_table, read
 
+from lapis.deploy.leak import AFFINITY_MAX, affinity_tables, leak_factor, leak_table, read, time_constant
 from lapis.errors import LapisError
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.
@@ -44,7 +44,8 @@ def test_affinities_are_the_exponential_rounded_to_15_bits(tau: float, nearest: 
 
 def test_expanded_tables_hold_what_a_read_gives() -> None:
     u, e = leak_table(*leak_factor([3.0, 17.5]), 90)
-    row, table = expand(u, e)
+    tables = affinity_tables(u, e)
+    row, table = tables.row_exponent, tables.table
     assert row.dtype == table.dtype == np.uint16
     for head in range(2):
         for nearest in range(90):
@@ -54,7 +55,7 @@ def test_expanded_tables_hold_what_a_read_gives() -> None:
 
 def test_a_leak_too_fast_for_tables_is_refused_before_they_are_made() -> None:
     with pytest.raises(LapisError, match="too large"):
-        expand(*leak_table(*leak_factor([1e-4]), 4000))
+        affinity_tables(*leak_table(*leak_factor([1e-4]), 4000))
 
 
 def test_an_endless_time_constant_hardly_leaks() -> None:
@@ -66,3 +67,9 @@ def test_an_endless_time_constant_hardly_leaks() -> None:
 def test_what_is_no_time_constant_is_refused(tau: float) -> None:
     with pytest.raises(LapisError, match="tau"):
         leak_factor([tau])
+
+
+@given(tau=st.floats(1e-3, 1e6))
+def test_a_time_constant_is_found_again_in_its_leak(tau: float) -> None:
+    # One unit of the mantissa is 2**-31 of beta, and d(tau)/tau = tau d(beta)/beta.
+    assert time_constant(*leak_factor([tau]))[0] == pytest.approx(tau, rel=2.0**-30 * max(tau, 1.0) + 1e-12)

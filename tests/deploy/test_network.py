@@ -5,35 +5,23 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from lapis.convert.from_model import from_model
-from lapis.convert.network import BATCH, Network, l1_distance, named_arrays
+from tests.networks import small_config, small_model
 
-from lapis.config import LapisConfig
-from lapis.convert import arithmetic
+from lapis.convert.fold import from_model
+from lapis.deploy import arithmetic, integer
+from lapis.deploy.integer import BATCH
+from lapis.deploy.network import Network, named_arrays
 from lapis.errors import LapisError
 
-if TYPE_CHECKING:
-    from tests.conftest import SmallModel
-
-CONFIG = LapisConfig(
-    image_size=8,
-    patch_size=4,
-    classes=3,
-    width=6,
-    depth=2,
-    heads=2,
-    row_scale="pow2",
-    readout="spikes",
-    weight_bits=6,
-)
+CONFIG = small_config()
 
 
 @pytest.fixture(scope="module")
-def network(small_model: SmallModel) -> Network:
+def network() -> Network:
     return from_model(small_model(CONFIG)[0], class_names=("a", "b", "c"))
 
 
@@ -46,9 +34,9 @@ def test_no_array_of_a_network_can_be_written(network: Network) -> None:
 
 def test_a_batch_answers_as_its_images_do_alone(network: Network) -> None:
     images = np.random.default_rng(1).integers(0, 256, (BATCH + 1, 8, 8, 3), dtype=np.uint8)
-    together = network.forward(images)
-    assert (together == np.concatenate([network.forward(image[None]) for image in images])).all()
-    assert (together == network.watch(images).logits).all()
+    together = integer.run(network, images)
+    assert (together == np.concatenate([integer.run(network, image[None]) for image in images])).all()
+    assert (together == integer.watch(network, images).logits).all()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +50,7 @@ def test_a_batch_answers_as_its_images_do_alone(network: Network) -> None:
 )
 def test_images_of_another_kind_are_refused(network: Network, images: Any) -> None:
     with pytest.raises(LapisError, match="this network takes bytes"):
-        network.forward(images)
+        integer.run(network, images)
 
 
 def _changed(network: Network, path: str, value: Any) -> Network:
@@ -102,18 +90,11 @@ def _filled(value: float) -> Any:
         ("head_bias", _filled(1 << 60), "2\\*\\*52"),
     ],
 )
-def test_values_that_the_arithmetic_cannot_bear_are_refused(
-    network: Network, path: str, value: Any, word: str, small_model: SmallModel
-) -> None:
+def test_values_that_the_arithmetic_cannot_bear_are_refused(network: Network, path: str, value: Any, word: str) -> None:
     if path == "patch_weight":  # too few pixels here for all weights at their largest to overflow
         network = from_model(small_model(CONFIG.replace(image_size=32, patch_size=16))[0])
     with pytest.raises(LapisError, match=word):
         _changed(network, path, value)
-
-
-def test_distances_of_wide_heads_do_not_overflow() -> None:
-    q, k = np.full((1, 600), 63, dtype=np.int8), np.full((1, 600), -63, dtype=np.int8)
-    assert l1_distance(q, k).tolist() == [[600 * 126]]
 
 
 def test_layer_norm_in_integers_is_layer_norm() -> None:
@@ -139,5 +120,6 @@ def test_the_residual_stream_saturates() -> None:
 
 
 def test_a_deployed_network_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import lapis.convert, lapis.convert.simulate, lapis.preprocess"
+    modules = "lapis.ops, lapis.deploy, lapis.pack, lapis.models, lapis.convert.agreement, lapis.runtime"
+    code = f"import sys; sys.modules['torch'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,22 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from lapis.train.scores import Scores, energy_of
 
 from lapis.config import LapisConfig
-from lapis.data.loader import Batch
+from lapis.convert.evaluated import Evaluated
+from lapis.data.loader import PixelBatch
+from lapis.energy import energy_of
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
+from lapis.preprocess import Preprocess
+from lapis.scores import Scores
 from lapis.train.evaluate import evaluate
 
 SMALL = LapisConfig(image_size=8, patch_size=4, classes=7, width=8, depth=1, heads=2)
 
 
-def some_batches() -> list[Batch]:
+def some_batches() -> list[PixelBatch]:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(10, 3, 8, 8, generator=generator)
+    pixels = torch.randint(0, 256, (10, 8, 8, 3), generator=generator, dtype=torch.uint8)
     labels = torch.randint(7, (10,), generator=generator)
-    return [Batch(images[a:b], labels[a:b], torch.eye(7)[labels[a:b]]) for a, b in ((0, 4), (4, 8), (8, 10))]
+    return [PixelBatch(pixels[a:b], labels[a:b]) for a, b in ((0, 4), (4, 8), (8, 10))]
+
+
+def network(config: LapisConfig = SMALL) -> Evaluated:
+    torch.manual_seed(0)
+    return Evaluated(LapisViT(config), Preprocess(8))
 
 
 def test_counts_agree_with_torch() -> None:
@@ -39,8 +47,7 @@ def test_of_equal_logits_the_lower_class_wins() -> None:
 
 
 def test_parts_add_up_to_the_whole() -> None:
-    torch.manual_seed(0)
-    model = LapisViT(SMALL)
+    model = network()
     whole = evaluate(model, some_batches(), watched=100)
     parts = Scores.merged([evaluate(model, [batch], watched=100) for batch in some_batches()])
     assert (parts.images, parts.right, parts.right_in_five) == (whole.images, whole.right, whole.right_in_five)
@@ -49,7 +56,7 @@ def test_parts_add_up_to_the_whole() -> None:
 
 
 def test_only_the_first_images_are_watched_and_the_mode_is_given_back() -> None:
-    model = LapisViT(SMALL).train()
+    model = network().train()
     scores = evaluate(model, some_batches(), watched=4)
     assert (scores.images, scores.tally.images) == (10, 4)
     assert model.training
@@ -61,7 +68,7 @@ def test_only_the_first_images_are_watched_and_the_mode_is_given_back() -> None:
 
 def test_a_dense_network_has_no_activity_and_no_energy_of_spikes() -> None:
     config = SMALL.replace(relation="dot", quantize=False)
-    scores = evaluate(LapisViT(config), some_batches())
+    scores = evaluate(network(config), some_batches())
     assert scores.tally.images == 0
     assert energy_of(config, scores.tally) is None
     assert "activity" not in scores.as_dict()
@@ -69,4 +76,4 @@ def test_a_dense_network_has_no_activity_and_no_energy_of_spikes() -> None:
 
 def test_nothing_to_evaluate_is_an_error() -> None:
     with pytest.raises(LapisError, match="no image"):
-        evaluate(LapisViT(SMALL), [])
+        evaluate(network(), [])
