@@ -42,6 +42,8 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"row_scale": "softmax"}, "use exact or pow2"),
         ({"readout": "none"}, "use real or spikes"),
         ({"style": "swin"}, "use vit or beit"),
+        ({"weight_bits": 6.0}, "use 2, 3, 4, 5, 6, 7, 8 or 32"),
+        ({"width": 10**15 + 1, "heads": 2}, "does not divide"),
         ({"weight_bits": 12}, "use 2, 3, 4, 5, 6, 7, 8 or 32"),
         ({"window": 0}, "outside 1..63"),
         ({"depth": 0}, "at least 1"),

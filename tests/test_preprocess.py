@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,25 @@ def test_bicubic_is_pillows() -> None:
     assert (Preprocess(96).resize(image) == pillow).all()
 
 
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+def test_rows_are_resampled_before_columns_whatever_the_shape(interpolation: Any) -> None:
+    # A tall image that shrinks: here Pillow itself takes the columns first, from version 13 on.
+    image = np.random.default_rng(0).integers(0, 256, (266, 91, 3), dtype=np.uint8)
+    method = Image.Resampling[interpolation.upper()]
+    rows = Image.fromarray(image).resize((32, 266), method)
+    columns = np.asarray(rows.resize((32, 94), method))
+    assert (Preprocess(32, interpolation=interpolation).resize(image) == columns[31:63]).all()
+
+
 def test_normalising_is_what_training_does() -> None:
     image = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(1, 2, 2, 3)
     preprocess = Preprocess(2, mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3))
     expected = (image / 255 - np.array(preprocess.mean)) / np.array(preprocess.std)
     assert np.abs(preprocess.normalise(image) - expected).max() < 1e-5
+
+
+def test_equal_records_give_equal_text() -> None:
+    assert json.dumps(Preprocess(8, crop=1).to_dict()) == json.dumps(Preprocess(8, crop=1.0).to_dict())
 
 
 def test_a_record_survives_its_dictionary() -> None:
