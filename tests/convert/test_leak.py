@@ -57,6 +57,13 @@ def test_a_leak_too_fast_for_tables_is_refused_before_they_are_made() -> None:
         expand(*leak_table(*leak_factor([1e-4]), 4000))
 
 
+def test_the_fastest_leak_of_a_file_counts_its_halvings_without_wrapping() -> None:
+    fastest = np.array([1 << 31], dtype=np.uint32), np.array([(1 << 20) - 1], dtype=np.int32)
+    u, e = leak_table(*fastest, 4000)
+    assert (e[0] == np.arange(4000) * (1 << 20) - 1).all()
+    assert (u == 1 << 31).all()
+
+
 def test_an_endless_time_constant_hardly_leaks() -> None:
     mantissa, exponent = leak_factor([1e30])
     assert (int(mantissa[0]), int(exponent[0])) == ((1 << 32) - 1, 0)

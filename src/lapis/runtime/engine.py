@@ -239,7 +239,7 @@ _LOWS: dict[str, Point] = {
 }
 
 
-def _all_membranes(network: Network) -> list[tuple[leak.UInt32, leak.Int32]]:
+def _all_membranes(network: Network) -> list[tuple[leak.UInt32, leak.Int64]]:
     """What every block's leak can reach, (H, S) each; all heads of the network leak together, which takes a tenth."""
     sizes = [network.distances(index) for index in range(network.config.depth)]
     mantissa = np.concatenate([block.leak.mantissa for block in network.blocks])
@@ -252,7 +252,7 @@ def _all_membranes(network: Network) -> list[tuple[leak.UInt32, leak.Int32]]:
     ]
 
 
-def _describe_block(network: Network, index: int, membranes: tuple[leak.UInt32, leak.Int32], arrays: _Arrays) -> _Block:
+def _describe_block(network: Network, index: int, membranes: tuple[leak.UInt32, leak.Int64], arrays: _Arrays) -> _Block:
     block = network.blocks[index]
     row_exponent, table = leak.expand(*membranes)
     delay = network.delays[index]
