@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess
+from tests.resize_reference import resize
 
 
 @given(
@@ -43,14 +45,28 @@ def test_bicubic_is_pillows() -> None:
     assert (Preprocess(96).resize(image) == pillow).all()
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
-def test_rows_are_resampled_before_columns_whatever_the_shape(interpolation: Any) -> None:
-    # A tall image that shrinks: here Pillow itself takes the columns first, from version 13 on.
-    image = np.random.default_rng(0).integers(0, 256, (266, 91, 3), dtype=np.uint8)
-    method = Image.Resampling[interpolation.upper()]
-    rows = Image.fromarray(image).resize((32, 266), method)
-    columns = np.asarray(rows.resize((32, 94), method))
-    assert (Preprocess(32, interpolation=interpolation).resize(image) == columns[31:63]).all()
+@given(
+    height=st.integers(1, 150),
+    width=st.integers(1, 150),
+    size=st.integers(1, 24),
+    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "lanczos"]),
+    crop=st.floats(0.3, 1.0),
+    seed=st.integers(0, 1 << 16),
+)
+# A tall image that shrinks: from version 13 on Pillow itself takes its columns first.
+@example(height=150, width=51, size=18, interpolation="bicubic", crop=1.0, seed=0)
+@settings(max_examples=60, deadline=None)
+def test_resizing_is_that_of_the_specification(
+    height: int, width: int, size: int, interpolation: Any, crop: float, seed: int
+) -> None:
+    assume(max(height, width) <= 8 * min(height, width))
+    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    short = math.floor(size / crop + 0.5)
+    share = short / min(height, width)
+    whole = resize(image, max(short, round(width * share)), max(short, round(height * share)), interpolation)
+    top, left = ((side - size) // 2 for side in whole.shape[:2])
+    out = Preprocess(size, interpolation=interpolation, crop=crop).resize(image)
+    assert (out == whole[top : top + size, left : left + size]).all()
 
 
 def test_normalising_is_what_training_does() -> None:
