@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lapis import Session, pack
 from lapis.convert.from_model import from_model
 from lapis.convert.simulate import Events
 from lapis.convert.verify import Executor, spiking_executor, verify
-
-from lapis import Session, pack
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.nn import load_network
 from lapis.train import recipes

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lapis.config import PRESETS, ActivationModes, LapisConfig, preset
+from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 
 
@@ -42,6 +43,8 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"row_scale": "softmax"}, "use exact or pow2"),
         ({"readout": "none"}, "use real or spikes"),
         ({"style": "swin"}, "use vit or beit"),
+        ({"weight_bits": 6.0}, "use 2, 3, 4, 5, 6, 7, 8 or 32"),
+        ({"width": 10**15 + 1, "heads": 2}, "does not divide"),
         ({"weight_bits": 12}, "use 2, 3, 4, 5, 6, 7, 8 or 32"),
         ({"window": 0}, "outside 1..63"),
         ({"depth": 0}, "at least 1"),
@@ -66,8 +69,11 @@ def test_an_unknown_preset_names_the_nearest() -> None:
         preset("lapis_tini")
 
 
-def test_only_a_fully_integer_configuration_is_integer_deployable() -> None:
-    deployed = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
-    assert deployed.integer_deployable
-    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"weight_bits": 32}, {"relation": "dot"}):
-        assert not deployed.replace(**change).integer_deployable
+def test_a_deployed_configuration_passes_the_check_that_others_fail() -> None:
+    deployed = preset("lapis_tiny").deployed()
+    check_deployable(deployed)
+    assert deployed.weight_bits == 6
+    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}):
+        with pytest.raises(LapisError, match="has no spiking form"):
+            check_deployable(deployed.replace(**change))
+    assert deployed.dense() == preset("lapis_tiny").dense()

@@ -199,7 +199,7 @@ def _check_choices(config: LapisConfig) -> None:
         value, allowed = getattr(config, name), get_args(kind)
         if value not in allowed:
             raise LapisError(f"{name}={value!r} is unknown; use {_either(allowed)}")
-    if config.weight_bits not in WEIGHT_BITS:
+    if not isinstance(config.weight_bits, int) or config.weight_bits not in WEIGHT_BITS:
         raise LapisError(
             f"weight_bits={config.weight_bits!r} is not available; use {_either(WEIGHT_BITS)} (32 = float weights)"
         )
@@ -220,7 +220,8 @@ def _refuse_unknown(changes: dict[str, Any], kind: type, what: str) -> None:
 
 
 def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0 and d <= 64]
+    # Bounded: a file may claim any width before its limits are checked.
+    return [d for d in range(1, min(n, 64) + 1) if n % d == 0]
 
 
 def _either(words: Iterable[object]) -> str:

@@ -63,6 +63,8 @@ class Preprocess:
             )
         if not _is_number(self.crop) or not 0.1 <= self.crop <= 1.0:
             raise LapisError(f"crop={self.crop!r} must be the share of the short side kept, from 0.1 to 1")
+        # 1 and 1.0 are one record, and so one text in a file.
+        object.__setattr__(self, "crop", float(self.crop))
 
     def resize(self, image: Pixels) -> Pixels:
         """An image (height, width, 3) of bytes as the (size, size, 3) that the network takes."""
@@ -72,7 +74,7 @@ class Preprocess:
         if (height, width) != (short, short):
             share = short / min(height, width)
             target = (max(short, round(width * share)), max(short, round(height * share)))
-            pixels = np.asarray(Image.fromarray(pixels).resize(target, _FILTERS[self.interpolation]))
+            pixels = _resample(pixels, *target, _FILTERS[self.interpolation])
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
@@ -144,6 +146,15 @@ def check_pixels(image: npt.ArrayLike) -> Pixels:
             "images are (height, width, 3) of bytes (uint8), red first"
         )
     return pixels
+
+
+def _resample(pixels: Pixels, width: int, height: int, filter_: Image.Resampling) -> Pixels:
+    """Pillow's filter along the rows, then along the columns, rounded to bytes after each.
+
+    One call of Pillow would choose the order by its cost, and each version by another rule; the bytes depend on it.
+    """
+    wide = Image.fromarray(pixels).resize((width, pixels.shape[0]), filter_)
+    return np.asarray(wide.resize((width, height), filter_))
 
 
 def _is_number(value: object) -> bool:

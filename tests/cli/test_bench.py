@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.networks import wide_network
 
 from lapis import native
 from lapis.bench.contenders import CONTENDERS
@@ -14,6 +13,7 @@ from lapis.bench.joules import packages
 from lapis.cli import main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
+from tests.networks import wide_network
 
 QUICK = ["bench", "kernels", "--size", "small", "--threads", "1", "--rounds", "1", "--no-step"]
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.networks import small_config
 
 from lapis.cli import main
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK
 from lapis.pack import save
+from tests.networks import small_config
 
 CONFIG = small_config(classes=10, width=8)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import demo, main
@@ -20,6 +19,7 @@ from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.report import story
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12, window=7)
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from PIL import Image
-from tests.networks import small_config, small_model
 
 from lapis.cli import main
 from lapis.convert.fold import from_model
@@ -27,6 +26,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
 from lapis.pack import save
 from lapis.preprocess import Preprocess
+from tests.networks import small_config, small_model
 
 SmallModel = Callable[..., tuple[Any, npt.NDArray[np.uint8]]]
 DEPLOYED = small_config(image_size=16, patch_size=8, classes=10, width=16, depth=1)  # fmt: skip

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=24, patch_size=8, classes=10, width=12)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.networks import wide_network
 
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from lapis.runtime import Session
+from tests.networks import wide_network
 
 COUNT = 40
 

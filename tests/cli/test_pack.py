@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis.cli import main
 from lapis.deploy.synthetic import random_network
@@ -15,6 +14,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save
 from lapis.preprocess import Preprocess
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(width=8)
 

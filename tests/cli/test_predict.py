@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
-from tests.networks import wide_network
 
 from lapis import pack
 from lapis.cli import main
 from lapis.cli.predict import command
 from lapis.errors import EXIT_BAD_INPUT
 from lapis.runtime import Session
+from tests.networks import wide_network
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis import native
 from lapis.cli import main
@@ -19,6 +18,7 @@ from lapis.deploy import simulate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import save
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(classes=10, width=12)
 

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.networks import small_config, small_model
 
 from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.convert.fold import from_model
@@ -20,6 +19,7 @@ from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.ops.attention.reference import weights as attention_weights
 from lapis.preprocess import Preprocess
+from tests.networks import small_config, small_model
 
 # Deployed constants are float32 and affinities have 15 bits: codes this close to a rounding tie may go either way.
 TIE = 2e-3

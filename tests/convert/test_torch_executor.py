@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.networks import configs, small_config, small_model
 
 from lapis.config import LapisConfig
 from lapis.convert.evaluated import Evaluated
@@ -14,6 +13,7 @@ from lapis.convert.fold import from_model
 from lapis.convert.torch_executor import TorchExecutor
 from lapis.deploy import integer
 from lapis.preprocess import Preprocess
+from tests.networks import configs, small_config, small_model
 
 
 @given(config=configs(), seed=st.integers(0, 1 << 16))

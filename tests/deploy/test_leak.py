@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis.deploy.leak import AFFINITY_MAX, affinity_tables, leak_factor, leak_table, read, time_constant
+from lapis.deploy.leak import AFFINITY_MAX, affinity_tables, leak_factor, leak_table, read, tables_of, time_constant
 from lapis.errors import LapisError
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.
@@ -53,9 +53,24 @@ def test_expanded_tables_hold_what_a_read_gives() -> None:
             assert (table[head, row[head, nearest], nearest:] == expected).all()
 
 
+@pytest.mark.parametrize("tau", [1e-3, 0.9, 7.3, 40.0, 1000.0])
+def test_the_nearest_key_of_every_row_uses_the_full_width_of_the_table(tau: float) -> None:
+    tables = tables_of([tau], 500)
+    nearest = tables.table[0, tables.row_exponent[0], np.arange(500)]
+    assert nearest.min() >= 1 << 14
+    assert nearest.max() <= AFFINITY_MAX
+
+
 def test_a_leak_too_fast_for_tables_is_refused_before_they_are_made() -> None:
     with pytest.raises(LapisError, match="too large"):
-        affinity_tables(*leak_table(*leak_factor([1e-4]), 4000))
+        affinity_tables(*leak_table(*leak_factor([1e-4]), 9000))
+
+
+def test_the_fastest_leak_of_a_file_counts_its_halvings_without_wrapping() -> None:
+    fastest = np.array([1 << 31], dtype=np.uint32), np.array([(1 << 20) - 1], dtype=np.int32)
+    u, e = leak_table(*fastest, 4000)
+    assert (e[0] == np.arange(4000) * (1 << 20) - 1).all()
+    assert (u == 1 << 31).all()
 
 
 def test_an_endless_time_constant_hardly_leaks() -> None:

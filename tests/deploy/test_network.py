@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis.convert.fold import from_model
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.integer import BATCH
 from lapis.deploy.network import Network, named_arrays
 from lapis.errors import LapisError
+from tests.networks import small_config, small_model
 
 CONFIG = small_config()
 

@@ -6,13 +6,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis.config import ActivationModes, Mode
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.neuron import live
 from lapis.errors import LapisError
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(width=8)
 

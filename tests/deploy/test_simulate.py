@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.networks import configs, small_config, small_model
 
 from lapis.config import LapisConfig
 from lapis.convert.fold import from_model
@@ -16,6 +15,7 @@ from lapis.energy.counts import OPERATORS, deliveries
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.spikes import encode, split_on_off
 from lapis.trace import POINTS, Tally
+from tests.networks import configs, small_config, small_model
 
 
 @given(config=configs(), seed=st.integers(0, 1 << 16))

@@ -7,7 +7,6 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.networks import small_config
 
 from lapis import LapisConfig, preset
 from lapis.deploy import integer
@@ -17,6 +16,7 @@ from lapis.energy.estimate import estimate
 from lapis.errors import LapisError
 from lapis.spikes import encode
 from lapis.trace import POINTS, Point, Tally, Trace
+from tests.networks import small_config
 
 Spikes = npt.NDArray[np.bool_]
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.networks import small_config
 
 from lapis import ActivationModes, LapisConfig, LapisError, preset
 from lapis.energy import CONVENTIONS, Activities, convention_named, estimate, load_costs, side_by_side
 from lapis.energy.estimate import total_mj
 from lapis.trace import POINTS, Point
+from tests.networks import small_config
 
 DEPLOYED = small_config(style="beit", image_size=12, classes=5, width=8, depth=3, window=7)
 VARIANTS = [

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
-from tests.networks import small_model
 
 from lapis.config import ActivationModes, LapisConfig, Mode, preset
 from lapis.convert.fold import from_model
@@ -24,6 +23,7 @@ from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save
 from lapis.pack.format import MAX_HEADER, data_bytes
 from lapis.preprocess import Preprocess
+from tests.networks import small_model
 
 DEPLOYED = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}
 TINY = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2).replace(**DEPLOYED)
@@ -68,7 +68,7 @@ def test_what_was_packed_comes_back_bit_for_bit(
     assert (back.config, back.preprocess, back.class_names) == (network.config, network.preprocess, network.class_names)
     assert pack(back) == path.read_bytes()
     image = np.random.default_rng(seed).integers(0, 256, (1, 8, 8, 3), dtype=np.uint8)
-    assert (back.forward(image) == integer.run(network, image)).all()
+    assert (integer.run(back, image) == integer.run(network, image)).all()
 
 
 def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:
     assert size == (tmp_path / "n.safetensors").stat().st_size
     back = load(tmp_path / "n.safetensors")
     assert (back.preprocess, back.class_names, back.fraction_bits) == (preprocess, ("cat", "dög", "x y"), 14)
-    ours, theirs = integer.watch(network, images), back.watch(images)
+    ours, theirs = integer.watch(network, images), integer.watch(back, images)
     assert (ours.logits == theirs.logits).all()
     assert all((ours.trace[key] == theirs.trace[key]).all() for key in ours.trace)
 

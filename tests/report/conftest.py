@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.networks import small_model
 
 from lapis.config import ActivationModes, LapisConfig
 from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
+from tests.networks import small_model
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (

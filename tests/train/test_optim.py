@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks import small_config
 
 from lapis.nn import LapisViT
 from lapis.train.optim import Average, learning_rate, make_optimizer, parameter_groups, set_learning_rate
 from lapis.train.recipe import Optim
+from tests.networks import small_config
 
 SMALL = small_config(style="beit", width=8, depth=1)  # fmt: skip
 

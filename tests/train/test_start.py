@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.networks import small_config, small_model
 
 from lapis.config import ActivationModes, LapisConfig
 from lapis.convert import from_model
@@ -14,6 +13,7 @@ from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
 from lapis.pack import save
 from lapis.train.start import start_network
+from tests.networks import small_config, small_model
 
 EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
 DEPLOYED = EXACT.deployed()

@@ -66,10 +66,11 @@ def step(u: npt.NDArray[np.uint64], e: Int64, mantissa: Any, exponent: Any) -> t
     return product >> np.where(large, np.uint64(32), np.uint64(31)), e + exponent + ~large
 
 
-def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, Int32]:
+def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, Int64]:
     """u and e after 0..size-1 steps: (H,), (H,) -> (H, size), (H, size)."""
     heads = mantissa.shape[0]
-    us, es = np.empty((size, heads), dtype=np.uint32), np.empty((size, heads), dtype=np.int32)
+    # The fastest leak passes 2**31 halvings within 2,048 steps.
+    us, es = np.empty((size, heads), dtype=np.uint32), np.empty((size, heads), dtype=np.int64)
     u, e = np.full(heads, START_MANTISSA, dtype=np.uint64), np.full(heads, START_EXPONENT, dtype=np.int64)
     big, b = mantissa.astype(np.uint64), exponent.astype(np.int64)
     for index in range(size):
@@ -84,21 +85,25 @@ def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> In
     return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, AFFINITY_MAX))
 
 
-def affinity_tables(us: UInt32, es: Int32) -> AffinityTables:
+def affinity_tables(us: UInt32, es: Int64) -> AffinityTables:
     """What `read` gives at every distance in every row, from the membranes (H, S) after 0..S-1 steps.
 
-    row_exponent = e + 1, so that a row whose nearest key is at distance 0 reads the table's first row.
+    A row's gain is the exponent of its nearest key, so there is one row of the table for each exponent that a head's
+    leak passes through: few where it leaks slowly, and never more than there are distances.
     """
     heads, size = es.shape
-    rows = int(es.max()) + 2
+    passed = [np.unique(exponents, return_inverse=True) for exponents in es]
+    rows = max(len(gains) for gains, _ in passed)
     if heads * rows * size > MAX_TABLE or rows > 1 << 16:
         raise LapisError(
-            f"affinity tables of {heads} x {rows} x {size} entries are too large; distances up to {size - 1} span "
-            f"{rows} halvings, so a time constant is too short for them"
+            f"affinity tables of {heads} x {rows} x {size} entries are too large, at most {MAX_TABLE} are possible; "
+            f"distances up to {size - 1} pass through {rows} halvings, so use a longer time constant or shorter delays"
         )
-    # A row is never read below its nearest key; those entries stay at the ceiling.
-    table = np.stack([read(us, es, np.array(row - 1)) for row in range(rows)], axis=1)
-    return AffinityTables(table.astype(np.uint16), (es + 1).astype(np.uint16))
+    table = np.zeros((heads, rows, size), dtype=np.uint16)
+    for head, (gains, _) in enumerate(passed):
+        # A row is never read below its nearest key; those entries stay at the ceiling.
+        table[head, : len(gains)] = read(us[head], es[head], gains[:, None])
+    return AffinityTables(table, np.stack([row.astype(np.uint16) for _, row in passed]))
 
 
 def tables_of(tau: npt.ArrayLike, size: int) -> AffinityTables:

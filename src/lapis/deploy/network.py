@@ -319,7 +319,9 @@ def _check_block(network: Network, where: str, block: Block) -> None:
         raise LapisError(f"{where}.leak.delay has {int(block.leak.delay.max())} steps; a file holds {LONGEST_DELAY}")
     if not 0 < float(block.readout.scale) < MAX_MAGNITUDE or not abs(float(block.readout.shift)) < MAX_MAGNITUDE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {MAX_MAGNITUDE:g}")
-    if (np.diff(block.rise) < 0).any() or (np.diff(block.fall) > 0).any() or (block.fall > block.rise).any():
+    # Compared, not subtracted: the difference of two finite levels may be infinite.
+    rise, fall = block.rise, block.fall
+    if (rise[1:] < rise[:-1]).any() or (fall[1:] > fall[:-1]).any() or (fall > rise).any():
         raise LapisError(f"{where}: rise must not fall, fall must not rise, and none may cross")
 
 

@@ -26,6 +26,8 @@ MAX_HEADER = 4 << 20
 LIMITS = {"image_size": MAX_SIZE, "patch_size": 256, "classes": 1 << 17, "width": MAX_WIDTH, "depth": 256}
 MAX_MLP_RATIO = 16
 MAX_CLASS_NAME = 256
+# Digits of an integer in the header: enough for any offset, few enough to convert at once.
+MAX_DIGITS = 19
 
 DTYPES = {
     np.dtype(np.uint8): "U8",

@@ -26,6 +26,7 @@ from lapis.pack.format import (
     FIELDS,
     LENGTH_BYTES,
     MAX_CLASS_NAME,
+    MAX_DIGITS,
     MAX_HEADER,
     METADATA_KEY,
     VERSION,
@@ -97,15 +98,15 @@ def _read_header(file: BinaryIO) -> Header:
     about = _about(_metadata(table))
     config = _checked_config(about["config"])
     preprocess = Preprocess.from_dict(about["preprocess"])
-    names = about["class_names"]
-    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
-        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
+    if preprocess.to_dict().keys() != about["preprocess"].keys():
+        raise LapisError("its preprocessing leaves fields out")
+    names = _checked_names(about["class_names"])
     numbers = {name: about[name] for name in ("fraction_bits", "head_exponent")}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise LapisError(f"{name}={value!r} must be an integer")
     offsets = _checked_offsets(table, entries(config), size - start)
-    return Header(config, preprocess, tuple(names), numbers["fraction_bits"], numbers["head_exponent"], offsets, start)
+    return Header(config, preprocess, names, numbers["fraction_bits"], numbers["head_exponent"], offsets, start)
 
 
 def _read_table(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
@@ -118,9 +119,9 @@ def _read_table(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
     if length > min(MAX_HEADER, size - LENGTH_BYTES):
         raise LapisError(f"its header claims {length} bytes of a file of {size}; at most {MAX_HEADER} are allowed")
     try:
-        table = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_unique)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise LapisError(f"its header is not JSON ({type(error).__name__})") from error
+        table = _parsed(file.read(length).decode("utf-8"), "header")
+    except UnicodeDecodeError as error:
+        raise LapisError("its header is not JSON (UnicodeDecodeError)") from error
     if not isinstance(table, dict):
         raise LapisError("its header is not a JSON object")
     return table, LENGTH_BYTES + length, size
@@ -137,13 +138,10 @@ def _about(metadata: dict[str, Any]) -> dict[str, Any]:
         raise LapisError(
             f"its metadata must hold {METADATA_KEY!r} and nothing else; a training checkpoint is packed by `lapis pack`"
         )
-    try:
-        about = json.loads(text, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise LapisError(f"its description is not JSON ({type(error).__name__})") from error
+    about = _parsed(text, "description")
     if not isinstance(about, dict) or "version" not in about:
         raise LapisError("its description names no format version")
-    if about["version"] != VERSION or isinstance(about["version"], bool):
+    if type(about["version"]) is not int or about["version"] != VERSION:
         raise LapisError(f"format version {about['version']!r} is unknown; this Lapis reads version {VERSION}")
     if tuple(sorted(about)) != FIELDS:
         raise LapisError(f"its description has the fields {sorted(about)}; version {VERSION} has {list(FIELDS)}")
@@ -160,6 +158,15 @@ def _checked_config(fields: Any) -> LapisConfig:
     check_limits(config)
     check_deployable(config)
     return config
+
+
+def _checked_names(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
+        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
+    # JSON can write half of a surrogate pair; no text holds it and nothing could print it.
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
+        raise LapisError("class_names hold half of a surrogate pair, which is no letter")
+    return tuple(names)
 
 
 def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], available: int) -> dict[str, tuple[int, int]]:
@@ -249,6 +256,24 @@ def _network(header: Header, data: bytes) -> Network:
         head_bias=arrays["head_bias"],
         head_exponent=header.head_exponent,
     )
+
+
+def _parsed(text: str, what: str) -> Any:
+    """JSON as RFC 8259 has it: names once, no NaN or Infinity, integers of a bounded length."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_short_integer, parse_constant=_no_constant)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise LapisError(f"its {what} is not JSON ({type(error).__name__})") from error
+
+
+def _short_integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise LapisError(f"its header holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are allowed")
+    return int(digits)
+
+
+def _no_constant(word: str) -> None:
+    raise LapisError(f"its header is not JSON: {word} is no number there")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

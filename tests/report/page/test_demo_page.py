@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.networks import small_config, small_model
 
 from lapis import pack
 from lapis.cli import demo
 from lapis.data.slice import CIFAR10_CLASSES
 from lapis.report.page.demo_page import Told, facts, write_report
+from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12)
 
