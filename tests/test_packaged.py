@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis import Session, assets, pack
+from lapis import Session
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.deploy import integer
@@ -26,7 +26,7 @@ def session() -> Session:
 
 
 def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
-    assert session.config.integer_deployable
+    assert session.config == session.config.deployed()
     assert (session.config.weight_bits, session.config.window) == (6, 15)
     assert session.class_names == CIFAR10_CLASSES
 
@@ -38,12 +38,12 @@ def test_it_knows_the_packaged_images(session: Session) -> None:
 
 
 def test_engine_spikes_and_integers_agree_on_every_code(session: Session) -> None:
-    network = pack.load(assets.resolve(NAME))
+    network = models.open(NAME).network()
     pixels = session.read(list(load_slice().images[:3]))
     expected = integer.watch(network, pixels)
     by_engine = session.watch(pixels)
     by_spikes = simulate(network, pixels[:1])
-    assert (by_engine.logits == expected.logits).all()
+    assert (by_engine.logits == network.real_logits(expected.logits)).all()
     assert (by_spikes.logits == expected.logits[:1]).all()
     for key in expected.trace:
         assert (by_engine.trace[key] == expected.trace[key]).all(), key

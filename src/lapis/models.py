@@ -77,9 +77,10 @@ class Opened:
             return self._packed
         if self.kind == "foreign":
             raise LapisError(self._not_deployable())
+        model = self.model()
         from lapis.convert import from_model
 
-        return from_model(self.model(), self.preprocess, self.class_names, fraction_bits)
+        return from_model(model, self.preprocess, self.class_names, fraction_bits)
 
     def model(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""

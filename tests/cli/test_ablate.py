@@ -41,7 +41,7 @@ def test_deployment_stages_recover_from_the_exact_network() -> None:
     exact, pow2, w6 = variants("deployment", "cifar10_tiny", [])
     assert (exact.after, pow2.after, w6.after) == (None, "exact W32", "exact W32")
     assert (pow2.recipe.model.weight_bits, w6.recipe.model.weight_bits) == (32, 6)
-    assert w6.recipe.model.integer_deployable
+    assert w6.recipe.model == w6.recipe.model.deployed()
 
 
 def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(

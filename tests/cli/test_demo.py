@@ -90,7 +90,7 @@ def test_the_report_path_is_printed_last(packed: Path, tmp_path: Path, capsys: p
 def test_a_broken_promise_is_told_and_fails_the_command(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = story.Session.watch
+    real = story.Session.watch_integers
 
     def tampered(self: Any, images: Any) -> Any:
         watched = real(self, images)
@@ -99,7 +99,7 @@ def test_a_broken_promise_is_told_and_fails_the_command(
         watched.trace.note(1, "v", codes)
         return watched
 
-    monkeypatch.setattr(story.Session, "watch", tampered)
+    monkeypatch.setattr(story.Session, "watch_integers", tampered)
     assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_BROKEN_PROMISE
     assert "A PROMISE IS BROKEN" in capsys.readouterr().out
 

@@ -121,14 +121,14 @@ def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> Non
     assert {row["cost_pj"] for row in content["operators"] if row["kind"] == "integer_accumulate"} == {0.2}
     assert [one["convention"] for one in content["conventions"]] == ["paper", "full", "strict", "lenient", "synaptic"]
     assert any(row["operator"] == "memory: fc1" for row in content["operators"])
-    assert "memory access counted: every weight fetched once an image" in _run(*LARGE, "--memory", "once")
+    assert "memory access counted: every weight fetched once per image" in _run(*LARGE, "--memory", "once")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no activities given"),
-        (["lapis_large"], "no activities given"),
+        ([], "no MODEL given"),
+        (["lapis_large"], "is a preset and has no activities"),
         (["--activity", "all=0.3"], "no MODEL given"),
         (["lapis_larg", "--activity", "all=0.3"], "did you mean 'lapis_large'"),
         (["lapis_large", "--activity", "q=0.3"], "has no activity for attention_in, k, v"),
@@ -143,8 +143,8 @@ def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> Non
         ([*LARGE, "--memory", "on"], "use off, once, each"),
         ([*LARGE, "--activities", "x.json"], "--activities and --activity given"),
         (["--activities", "none.json"], "not a readable tally"),
-        (["--data", "cifar10"], "--data needs a MODEL"),
-        ([*LARGE, "--csv", "/nowhere/at/all.csv"], "cannot be written"),
+        (["--data", "cifar10"], "no MODEL given"),
+        ([*LARGE, "--csv", "/dev/null/all.csv"], "cannot write"),
     ],
 )
 def test_bad_input_is_refused_with_a_way_out(words: list[str], message: str) -> None:

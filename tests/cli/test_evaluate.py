@@ -24,6 +24,7 @@ from lapis.data.loader import TestBatches
 from lapis.data.slice import load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
+from lapis.nn.pixels import normalise
 from lapis.pack import save
 from lapis.preprocess import Preprocess
 from tests.networks import small_config, small_model
@@ -95,7 +96,7 @@ def test_an_import_is_called_calibrated_and_not_trained(
     ("words", "message"),
     [
         (["absent.safetensors"], "no such file"),
-        (["{model}", "--preset", "lapis_tiny"], "is a Lapis network already"),
+        (["{model}", "--preset", "lapis_tiny"], "is a training checkpoint"),
         (["{model}", "--crop", "7"], "crop=7"),
         (["{model}", "--normalise", "mean"], "use imagenet, half, cifar"),
         (["{model}", "--data", "{empty}"], "no test images"),
@@ -142,12 +143,13 @@ def test_deit_agrees_with_timm_image_by_image(
     images = spread(load_folder(folder), REAL_IMAGES)
     theirs = timm.create_model("deit_tiny_patch16_224").eval()
     theirs.load_state_dict(load_safetensors(deit_weights))
-    ours = load_backbone(deit_weights)
+    ours, preprocess = load_backbone(deit_weights), Preprocess(224, crop=0.875)
     right = 0
     with torch.no_grad():
-        for batch in TestBatches(images, Preprocess(224, crop=0.875), batch=20):
-            answer = theirs(batch.images).argmax(1)
-            assert torch.equal(ours(batch.images).argmax(1), answer)
+        for batch in TestBatches(images, preprocess, batch=20):
+            pixels = normalise(batch.pixels, preprocess)
+            answer = theirs(pixels).argmax(1)
+            assert torch.equal(ours(pixels).argmax(1), answer)
             right += int((answer == batch.labels).sum())
     record = run(capsys, str(deit_weights), "--data", str(folder), "--limit", str(REAL_IMAGES))
     assert record["images"] == REAL_IMAGES

@@ -75,11 +75,11 @@ def test_a_checkpoint_without_torch_says_what_to_install(files: dict[str, Path],
 @pytest.mark.parametrize(
     ("model", "image", "says"),
     [
-        ("no_such_model", "slice:0", "neither a file nor a packaged model"),
+        ("no_such_model", "slice:0", "neither a file, a run's folder nor a packaged model"),
         ("packed", "slice:400", "slice:0 to slice:399"),
         ("packed", "slice:x", "slice:0 to slice:399"),
         ("packed", "nowhere.png", "nowhere.png"),
-        ("packed", "packed", "no image"),
+        ("packed", "packed", "is not an image"),
     ],
 )
 def test_bad_input_is_one_clear_error(

@@ -67,7 +67,7 @@ def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys
     for arguments, word in (
         (["pack", str(packed)], "packed already"),
         (["pack"], "name a checkpoint"),
-        (["pack", str(tmp_path / "missing.safetensors")], "neither a file"),
+        (["pack", str(tmp_path / "missing.safetensors")], "no such file or run"),
         (["unpack", str(checkpoint)], "lapis pack"),
     ):
         assert main(arguments) == EXIT_BAD_INPUT

@@ -49,7 +49,7 @@ def test_people_get_names_and_shares(model: Path, image: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.count(str(image)) == 2
     assert result.output.count(" %") == 10
-    assert "ms an image" in result.output
+    assert "ms per image" in result.output
 
 
 def test_what_does_not_exist_is_one_line_of_error(

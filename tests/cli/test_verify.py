@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import pytest
 from lapis import native
 from lapis.cli import main
 from lapis.convert.fold import from_model
-from lapis.deploy import simulate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import save
@@ -87,6 +87,7 @@ def test_a_neuron_that_is_wrong_is_named(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real comparison on a simulator with one real fault: a synapse that is one too strong."""
+    simulate = importlib.import_module("lapis.deploy.simulate")
     healthy = simulate.integrate
 
     def faulty(spikes: Any, synapses: Any) -> Any:

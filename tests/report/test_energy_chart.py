@@ -38,10 +38,11 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
         energy_chart(estimate(CONFIG, dict.fromkeys(POINTS, 0.3)), tmp_path / "energy.jpg")
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    with pytest.raises(LapisError, match="cannot be written"):
-        energy_chart(estimate(CONFIG, dict.fromkeys(POINTS, 0.3)), tmp_path / "none" / "energy.png")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(LapisError, match="cannot write"):
+        energy_chart(estimate(CONFIG, dict.fromkeys(POINTS, 0.3)), tmp_path / "file" / "energy.png")
 
 
 def test_without_matplotlib_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

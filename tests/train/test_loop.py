@@ -18,8 +18,8 @@ import pytest
 import torch
 from PIL import Image
 
+from lapis import models
 from lapis.errors import EXIT_INTERRUPTED, LapisError
-from lapis.nn import load_network
 from lapis.train.checkpoint import STATE_FILE, load_state
 from lapis.train.distributed import Processes
 from lapis.train.log import STEPS_FILE, read_evaluations, read_steps
@@ -96,10 +96,10 @@ def test_a_run_learns_its_images_and_leaves_a_full_record(tmp_path: Path, micro:
     assert summary["images"] == 24
     assert set(summary["activity"]) == {"attention_in", "q", "k", "v", "mlp_in", "mlp_hidden"}
     assert summary["energy"]["energy_mj"] < summary["energy"]["dense_energy_mj"]
-    model, about = load_network(tmp_path / "last.safetensors")
-    assert about["recipe"] == "smoke"
-    assert about["class_names"][3] == "cat"
-    assert about["preprocess"]["size"] == model.config.image_size
+    opened = models.open(tmp_path / "last.safetensors")
+    assert opened.metadata["recipe"] == "smoke"
+    assert opened.class_names[3] == "cat"
+    assert opened.preprocess.size == opened.model().config.image_size
 
 
 def test_a_run_depends_on_its_seed(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:

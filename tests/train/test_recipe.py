@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 from lapis.config import ActivationModes
+from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.settings import keys
 from lapis.train import recipes
@@ -60,7 +61,9 @@ def test_imagenet_recipes_hold_the_numbers_of_the_paper(
 def test_every_deployed_stage_can_run_in_integers() -> None:
     deployed = [name for name in recipes.names() if name.endswith("_w6")]
     assert len(deployed) >= 5
-    assert all(recipes.load(name).model.integer_deployable for name in deployed)
+    for name in deployed:
+        check_deployable(recipes.load(name).model)
+        assert recipes.load(name).model.weight_bits == 6
 
 
 def test_overrides_reach_every_depth_with_the_right_type() -> None:
@@ -85,7 +88,7 @@ def test_overrides_reach_every_depth_with_the_right_type() -> None:
         ("optim.lr.x=3", "unknown setting"),
         ("name=other", "unknown setting 'name'"),
         ("optim=3", "is a group"),
-        ("optim.lr", "has no value"),
+        ("optim.lr", "is not NAME=VALUE"),
         ("optim.lr=fast", "expected float"),
         ("optim.batch=2.5", "expected int"),
         ("optim.batch=0", "at least 1"),

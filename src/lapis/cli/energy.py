@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from lapis import models, runs
-from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, preset
+from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
@@ -153,7 +153,13 @@ def _tallied(model: str | None, data: str | None, tally_file: Path | None) -> tu
 
 
 def _config_of(model: str) -> LapisConfig:
-    return preset(model).deployed() if model in PRESETS else models.open(model).config
+    if model in PRESETS:
+        return preset(model).deployed()
+    if models.find(model) is None:
+        raise LapisError(
+            f"no preset, file, run or packaged model is called {model!r}; {nearest(model, PRESETS)}".strip()
+        )
+    return models.open(model).config
 
 
 def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
