@@ -14,6 +14,7 @@ import pytest
 
 from lapis.bench.contenders import CONTENDERS, RIVALS, Setting
 from lapis.bench.networks import SHAPES
+from lapis.bench.runner import take_turns
 from lapis.bench.worker import IllegalInstructionError, Log, Worker, prepare, workers
 from lapis.errors import LapisError
 
@@ -68,6 +69,19 @@ def test_an_illegal_instruction_is_told_apart() -> None:
         pytest.raises(IllegalInstructionError, match="exit code -4"),
     ):
         worker.listen()
+
+
+def test_an_engine_that_dies_between_turns_costs_only_itself(tmp_path: Path) -> None:
+    log = Log(lambda line: None)
+    names = prepare(["lapis", "lapis_busy"], SHAPES["tiny"], tmp_path, log)
+    with workers(names, Setting(SHAPES["tiny"], 1, 1), tmp_path, log) as running:
+        running["lapis"].process.kill()
+        running["lapis"].process.wait()
+        turns = take_turns(
+            {name: worker.time for name, worker in running.items()}, 2, lambda name, error: log.skip(name, str(error))
+        )
+    assert list(turns) == ["lapis_busy"]
+    assert log.skipped == {"lapis": "it ended with exit code -9"}
 
 
 def test_what_cannot_run_is_skipped_with_its_reason_said_once(tmp_path: Path) -> None:

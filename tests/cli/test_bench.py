@@ -190,6 +190,19 @@ def test_energy_names_the_engines_that_are_not_installed(network: Path, capsys: 
         assert CONTENDERS[name].missing()[0] in record["skipped"][CONTENDERS[name].label]
 
 
+@needs_library
+def test_a_race_of_engines_that_are_all_missing_is_an_error(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not CONTENDERS["onnx"].missing():
+        pytest.skip("ONNX Runtime is installed")
+    assert main(["bench", "engine", "--engine", "onnx", "--out", "results"]) == EXIT_BAD_INPUT
+    error = capsys.readouterr().err
+    assert CONTENDERS["onnx"].label in error
+    assert "nothing was measured" in error
+    assert list((workplace / "results").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -65,8 +65,10 @@ class Worker:
     def time(self) -> Turn:
         """Let it run one batch."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        # Where it has ended already, listening tells why.
+        with suppress(BrokenPipeError):
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
         return Turn(**self.listen())
 
     def finish(self) -> int:
@@ -147,6 +149,7 @@ def _start(name: str, setting: Setting, folder: Path, limits: Mapping[str, str] 
             env={**os.environ, **budget, **(limits or {})},
         ) as process,
     ):
+        assert process.stdin is not None
         worker = Worker(CONTENDERS[name].label + (", no AMX" if limits else ""), process, errors)
         try:
             worker.load_s = float(worker.listen()["load_s"])
@@ -154,6 +157,9 @@ def _start(name: str, setting: Setting, folder: Path, limits: Mapping[str, str] 
         finally:
             if process.poll() is None:
                 process.terminate()
+            # A process that ended by itself may have left a line unread, which closing would try to send.
+            with suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def _words(verb: str, name: str, config: LapisConfig, folder: Path) -> tuple[str, ...]:

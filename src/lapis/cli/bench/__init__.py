@@ -9,9 +9,10 @@ from lapis.cli.bench import energy, engine, growth, kernels, memory, soak, stage
 
 @click.group()
 def command() -> None:
-    """Measure speed, memory and energy on this machine. Answers are checked first, contenders take turns.
+    """Measure speed, memory and energy on this machine.
 
-    Tables go to standard output; only --out writes files.
+    Contenders take turns, so only ratios within one run mean something. Tables go to standard output;
+    only --out writes files.
 
     \b
     Example:

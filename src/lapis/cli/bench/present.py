@@ -75,6 +75,8 @@ def say(line: str) -> None:
 
 def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[[Path], None] | None = None) -> None:
     """Write the rows (and the picture that `draw` makes) where --out asks for it, then print them."""
+    if not findings.rows:
+        raise LapisError("nothing was measured: every engine was skipped, for the reasons given above")
     written = []
     if out is not None:
         written.append(write_csv(out, findings.kind, findings.rows, findings.facts))
