@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis import Session
+from lapis import Session, models
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.deploy import integer

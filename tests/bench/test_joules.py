@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lapis.bench.joules import Zone, compare, packages
+from lapis.bench.contenders import CONTENDERS
+from lapis.bench.joules import Cost, Zone, compare, cost_of, median_cost, packages
+from lapis.bench.worker import Log, Turn
+from lapis.config import preset
+from lapis.deploy.synthetic import random_network
+
+SMALL = random_network(preset("lapis_tiny", image_size=32, depth=1, classes=4).deployed())
 
 
 def _zone(root: Path, name: str, energy: int, kind: str = "package-0") -> Path:
@@ -35,22 +41,44 @@ def test_a_counter_that_wraps_still_gives_the_difference(tmp_path: Path) -> None
     assert zone.since(before) == 25
 
 
-def test_joules_of_a_call_are_what_the_counter_rose_by(tmp_path: Path) -> None:
-    folder = _zone(tmp_path, "intel-rapl:0", 0)
-    counter = folder / "energy_uj"
+def test_joules_of_a_call_are_what_all_counters_rose_by(tmp_path: Path) -> None:
+    counters = [_zone(tmp_path, f"intel-rapl:{package}", 999_500) / "energy_uj" for package in range(2)]
 
-    def work(microjoules: int) -> None:
-        counter.write_text(str((int(counter.read_text()) + microjoules) % 1_000_000))
+    def work() -> Turn:
+        for counter in counters:
+            counter.write_text(str((int(counter.read_text()) + 1_500) % 1_000_000))
+        return Turn(wall_s=2.0, cpu_s=0.25)
 
-    costs = compare({"small": lambda: work(1_000), "large": lambda: work(3_000)}, 5, packages(tmp_path)[0])
-    assert costs["small"].joules == pytest.approx(0.001)
-    assert costs["large"].joules == pytest.approx(0.003)
+    cost = cost_of(work, packages(tmp_path)[0])
+    assert cost.joules == pytest.approx(0.003)
+    assert cost.cpu_s == 0.25
 
 
 def test_without_counters_the_reason_is_named_and_cpu_time_told(tmp_path: Path) -> None:
     zones, reason = packages(tmp_path)
     assert zones == []
     assert "no RAPL" in reason
-    costs = compare({"sum": lambda: sum(range(300_000)), "nothing": lambda: None}, 3, zones)
-    assert costs["sum"].joules is None
-    assert costs["sum"].cpu_seconds > costs["nothing"].cpu_seconds
+    assert cost_of(lambda: Turn(1.0, 0.5), zones) == Cost(None, 0.5)
+
+
+def test_medians_are_taken_of_joules_and_of_time_apart() -> None:
+    assert median_cost([Cost(1.0, 30.0), Cost(2.0, 10.0), Cost(9.0, 20.0)]) == Cost(2.0, 20.0)
+    assert median_cost([Cost(None, 1.0), Cost(None, 3.0)]) == Cost(None, 2.0)
+
+
+def test_our_network_and_a_rival_are_counted_per_image(tmp_path: Path) -> None:
+    folder = _zone(tmp_path, "intel-rapl:0", 0)
+
+    class Rising(Zone):
+        """A counter that rises by 8,000 microjoules between any two readings."""
+
+        def read(self) -> int:
+            value = super().read() + 8_000
+            (folder / "energy_uj").write_text(str(value))
+            return value
+
+    rows = compare(SMALL, ["torch"], batch=4, rounds=2, zones=[Rising(folder)], log=Log(lambda line: None))
+    assert [row.engine for row in rows] == ["lapis", CONTENDERS["torch"].label]
+    for row in rows:
+        assert row.joules_per_image == pytest.approx(0.002)
+        assert row.cpu_ms_per_image > 0

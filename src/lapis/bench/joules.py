@@ -1,15 +1,22 @@
-"""Energy that the processor itself counted (RAPL), and processor time where it does not count or tell.
+"""Energy that the processor itself counted (RAPL), and CPU time, which is there also where nothing counts energy.
 
 RAPL counters are the kernel's powercap zones: energy_uj rises with every microjoule and wraps at max_energy_range_uj.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
+
+from lapis import pack
+from lapis.bench.contenders import LAPIS_FILE, OURS, Setting
+from lapis.bench.runner import take_turns
+from lapis.bench.worker import Log, Turn, prepare, workers
+from lapis.deploy.network import Network
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -31,10 +38,19 @@ class Zone:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call took: joules where they are counted, and CPU seconds of this process."""
+    """What one call took: joules where they are counted, and CPU seconds."""
 
     joules: float | None
-    cpu_seconds: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class EnergyRow:
+    """One engine on one thread; joules are None where the processor does not count them."""
+
+    engine: str
+    joules_per_image: float | None
+    cpu_ms_per_image: float
 
 
 def packages(root: Path = POWERCAP) -> tuple[list[Zone], str]:
@@ -52,25 +68,43 @@ def packages(root: Path = POWERCAP) -> tuple[list[Zone], str]:
     return zones, "" if zones else f"this machine shows no RAPL counters in {root}"
 
 
-def compare(contenders: dict[str, Callable[[], object]], rounds: int, zones: list[Zone]) -> dict[str, Cost]:
-    """The median cost of one call of each, taken in turns; each is called once before, to warm up.
+def cost_of(call: Callable[[], Turn], zones: Sequence[Zone]) -> Cost:
+    """The cost of one call, which tells its CPU time itself.
 
     RAPL counts the whole package, so joules mean something only where nothing else runs.
     """
-    costs: dict[str, list[Cost]] = {name: [] for name in contenders}
-    for call in contenders.values():
-        call()
-    for _ in range(rounds):
-        for name, call in contenders.items():
-            before, started = [zone.read() for zone in zones], time.process_time()
-            call()
-            spent = time.process_time() - started
-            joules = sum(zone.since(was) for zone, was in zip(zones, before, strict=True)) / 1e6 if zones else None
-            costs[name].append(Cost(joules, spent))
-    return {
-        name: Cost(
-            median(cost.joules for cost in seen if cost.joules is not None) if zones else None,
-            median(cost.cpu_seconds for cost in seen),
-        )
-        for name, seen in costs.items()
-    }
+    before = [zone.read() for zone in zones]
+    turn = call()
+    joules = sum(zone.since(was) for zone, was in zip(zones, before, strict=True)) / 1e6 if zones else None
+    return Cost(joules, turn.cpu_s)
+
+
+def median_cost(costs: Sequence[Cost]) -> Cost:
+    """The median of joules and of CPU time, each by itself."""
+    joules = [cost.joules for cost in costs if cost.joules is not None]
+    return Cost(median(joules) if joules else None, median(cost.cpu_s for cost in costs))
+
+
+def compare(
+    network: Network, rivals: Sequence[str], batch: int, rounds: int, zones: Sequence[Zone], log: Log
+) -> list[EnergyRow]:
+    """`network` on our engine and the dense network of its shape on the others, in turns, one thread each."""
+    setting = Setting(network.config, threads=1, batch=batch)
+    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as place:
+        folder = Path(place)
+        # Our engine's process loads whatever lies here: this network instead of a random one.
+        pack.save(folder / LAPIS_FILE, network)
+        ready = [OURS, *prepare(rivals, network.config, folder, log)]
+        with workers(ready, setting, folder, log) as running:
+            costs = take_turns(
+                {name: partial(cost_of, worker.time, zones) for name, worker in running.items()},
+                rounds,
+                lambda name, error: log.skip(running[name].label, str(error)),
+            )
+            labels = {name: OURS if name == OURS else worker.label for name, worker in running.items()}
+    return [_row(labels[name], median_cost(seen), batch) for name, seen in costs.items()]
+
+
+def _row(engine: str, cost: Cost, batch: int) -> EnergyRow:
+    joules = None if cost.joules is None else cost.joules / batch
+    return EnergyRow(engine, joules, 1e3 * cost.cpu_s / batch)

@@ -1,10 +1,9 @@
-"""The kernels beside what torch offers for the same work."""
+"""The kernels beside what torch offers for the same work: distance, gradient, attention, quantizer, training step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lapis import native
-from lapis.bench.runner import Contender, Task
+from lapis.bench.machine import thread_count
+from lapis.bench.runner import Measurement, Task, measure
+from lapis.bench.sizes import KERNEL_SIZES, Size
 from lapis.config import preset
 from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
@@ -27,28 +28,22 @@ from lapis.ops.l1_distance import native as l1_native
 from lapis.ops.lsq import eager as lsq_eager
 from lapis.ops.lsq import torch_native as lsq_native
 
-
-@dataclass(frozen=True)
-class Size:
-    """Images, heads, tokens, channels of a head, window."""
-
-    batch: int
-    heads: int
-    tokens: int
-    channels: int
-    window: int
-
-    def __str__(self) -> str:
-        return f"BH={self.batch * self.heads} N={self.tokens} C={self.channels} T={self.window}"
+# Of fp32 results near one; the tests hold them to far less.
+TOLERANCE = 1e-4
 
 
-# The paper's small model on 16 images; the tiny one in training at 96 pixels; the least that still runs everything.
-SIZES = {
-    "paper": Size(16, 6, 197, 64, 15),
-    "train": Size(64, 3, 37, 64, 15),
-    "small": Size(2, 2, 17, 16, 15),
-}
-TOLERANCE = 1e-4  # of fp32 results near one; the tests hold them to far less
+def compare(
+    sizes: Sequence[str], threads: Sequence[int], rounds: int, step: bool, say: Callable[[str], None]
+) -> list[Measurement]:
+    """Every task at these sizes and numbers of threads; `step` adds the training step, once per number of threads."""
+    rows: list[Measurement] = []
+    for count in threads:
+        with thread_budget(count):
+            for position, name in enumerate(sizes):
+                for task in tasks(KERNEL_SIZES[name], step and position == 0, count):
+                    rows += measure(task, count, rounds)
+                    say(f"timed {task.name}, {task.shape}, {thread_count(count)}")
+    return rows
 
 
 def tasks(size: Size, step: bool, threads: int) -> Iterator[Task]:
@@ -69,16 +64,16 @@ def _distance(size: Size, q: Any, k: Any, threads: int) -> Task:
     return Task(
         "distance",
         str(size),
-        Contender("lapis u8 codes", lambda: l1_native.l1_distance(q, k, threads)),
-        (
-            Contender("lapis fp32 codes", lambda: torch_native.l1_distance(q_real, k_real)),
-            Contender("torch.cdist p=1", lambda: torch.cdist(q_real, k_real, p=1.0)),
-            Contender("fp32 batched matmul", lambda: q_real @ k_real.transpose(-1, -2)),
-        ),
+        {
+            "lapis u8 codes": lambda: l1_native.l1_distance(q, k, threads),
+            "lapis fp32 codes": lambda: torch_native.l1_distance(q_real, k_real),
+            "torch.cdist p=1": lambda: torch.cdist(q_real, k_real, p=1.0),
+            "fp32 batched matmul": lambda: q_real @ k_real.transpose(-1, -2),
+        },
         lambda: _require(
             (l1_native.l1_distance(q[:1], k[:1]) == reference.l1_distance(q[:1], k[:1])).all(), "distance"
         ),
-        (("torch.cdist p=1", 30.0), ("fp32 batched matmul", 2.0)),
+        {"torch.cdist p=1": 30.0, "fp32 batched matmul": 2.0},
     )
 
 
@@ -97,13 +92,13 @@ def _distance_training(size: Size, q: Any, k: Any) -> Task:
     return Task(
         "distance forward and backward",
         str(size),
-        Contender("lapis", lambda: both_ways(torch_native.l1_distance)),
-        (
-            Contender("torch.cdist p=1", lambda: both_ways(eager.l1_distance)),
-            Contender("fp32 batched matmul", lambda: both_ways(lambda a, b: a @ b.transpose(-1, -2))),
-        ),
+        {
+            "lapis": lambda: both_ways(torch_native.l1_distance),
+            "torch.cdist p=1": lambda: both_ways(eager.l1_distance),
+            "fp32 batched matmul": lambda: both_ways(lambda a, b: a @ b.transpose(-1, -2)),
+        },
         check,
-        (("torch.cdist p=1", 15.0),),
+        {"torch.cdist p=1": 15.0},
     )
 
 
@@ -128,13 +123,13 @@ def _attention(size: Size, q: Any, k: Any, v: Any, threads: int) -> Task:
     return Task(
         "fused attention",
         str(size),
-        Contender("lapis u16", integers),
-        (
-            Contender("lapis fp32", fused),
-            Contender("scaled_dot_product_attention", lambda: F.scaled_dot_product_attention(q_real, k_real, v_real)),
-        ),
+        {
+            "lapis u16": integers,
+            "lapis fp32": fused,
+            "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(q_real, k_real, v_real),
+        },
         check,
-        (("scaled_dot_product_attention", 1.8),),
+        {"scaled_dot_product_attention": 1.8},
     )
 
 
@@ -155,9 +150,9 @@ def _quantizer(size: Size) -> Task:
     return Task(
         "quantizer forward and backward",
         f"{size.batch}x{size.tokens}x{size.heads * size.channels}",
-        Contender("lapis", lambda: both_ways(lsq_native)),
-        (Contender("torch eager", lambda: both_ways(lsq_eager)),),
+        {"lapis": lambda: both_ways(lsq_native), "torch eager": lambda: both_ways(lsq_eager)},
         check,
+        {},
     )
 
 
@@ -173,13 +168,13 @@ def _training_step() -> Task:
     return Task(
         "training step of lapis_tiny",
         "batch 64, 96 px",
-        Contender("lapis", steps["laplacian"]),
-        (
-            Contender("relation dot, lapis quantizers", steps["dot"]),
-            Contender("relation dot, plain torch", in_plain_torch),
-        ),
+        {
+            "lapis": steps["laplacian"],
+            "relation dot, lapis quantizers": steps["dot"],
+            "relation dot, plain torch": in_plain_torch,
+        },
         lambda: _require(np.isfinite(steps["laplacian"]()), "training step"),
-        (("relation dot, plain torch", 1 / 1.15),),
+        {"relation dot, plain torch": 1 / 1.15},
     )
 
 

@@ -1,34 +1,38 @@
-"""What attention needs beside its inputs and its result, measured in a fresh process for each way to compute it."""
+"""What attention needs beside its inputs and its result, measured in a fresh process for each way to compute it.
+
+`python -m lapis.bench.memory WAY BATCH HEADS TOKENS CHANNELS` is that process; it prints the bytes.
+"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lapis.bench.contenders import peak_memory_mb
+from lapis.bench.processes import peak_memory_bytes, reset_peak_memory, run_module
+from lapis.bench.sizes import Size
 from lapis.errors import LapisError
 from lapis.ops.attention import eager, torch_native
 
-# Eight images of a base model.
-PAPER = (8, 12, 197, 64)
-# One image and head, ever more tokens: what is quadratic in tokens shows.
-GROWTH = tuple((1, 1, tokens, 64) for tokens in (512, 1024, 2048, 4096))
-WINDOW = 15
+TAU = 30.0
+FLOAT_BYTES = 4
+# Written out, attention holds two arrays of B*H*N*N*C floats; where one would be larger than this, it is not tried.
+LARGEST_BROADCAST = 1e9
 
 
 @dataclass(frozen=True)
-class Peak:
-    """The largest memory beyond inputs and result, in bytes, of one way at one shape (B, H, N, C)."""
+class MemoryRow:
+    """The largest memory beyond inputs and result of one way to compute attention at one size."""
 
+    batch: int
+    heads: int
+    tokens: int
+    channels: int
     way: str
-    shape: tuple[int, int, int, int]
-    extra_bytes: int
+    extra_mb: float
 
 
 def broadcast(q: Tensor, k: Tensor, v: Tensor, tau: Tensor) -> Tensor:
@@ -52,34 +56,45 @@ WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-def measure(way: str, shape: tuple[int, int, int, int]) -> Peak:
-    """Run one way in a process of its own and read how far its memory rose."""
-    words = [sys.executable, "-m", "lapis.bench.memory", way, *map(str, shape)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LapisError(f"attention ({way}) at {shape} failed: {done.stderr.strip().splitlines()[-1]}")
-    return Peak(way, shape, int(done.stdout))
+def peaks(sizes: Sequence[Size]) -> Iterator[MemoryRow]:
+    """Every way at every size; written out only where that is not too large."""
+    for size in sizes:
+        differences = size.batch * size.heads * size.tokens**2 * size.channels * FLOAT_BYTES
+        for way in WAYS:
+            if way != "broadcast" or differences <= LARGEST_BROADCAST:
+                yield peak(way, size)
 
 
-def _extra(way: str, shape: tuple[int, int, int, int]) -> int:
-    """The rise of this process's largest memory during one call, less the result."""
+def peak(way: str, size: Size) -> MemoryRow:
+    """One way at one size, in a process of its own."""
+    shape = (size.batch, size.heads, size.tokens, size.channels)
+    try:
+        printed = run_module("lapis.bench.memory", way, *map(str, shape))
+    except LapisError as error:
+        raise LapisError(f"attention ({way}) at {size} failed: {error}") from error
+    return MemoryRow(*shape, way, int(printed) / 1e6)
+
+
+def _extra_bytes(way: str, size: Size) -> int:
+    """How far this process's peak memory rises during one call, less the result."""
     torch.set_num_threads(1)
-    batch, heads, tokens, channels = shape
-    tau = torch.full((heads,), 30.0)
+    attention = WAYS[way]
+    shape = (size.batch, size.heads, size.tokens, size.channels)
+    tau = torch.full((size.heads,), TAU)
     with torch.no_grad():
-        small = torch.zeros(1, heads, 2, channels)
-        WAYS[way](small, small, small, tau)  # what is loaded once is not the call's own
-        q, k, v = torch.randint(0, WINDOW + 1, (3, *shape)).float()
-        # From here on the peak counts anew: what making the inputs took does not hide what the call takes.
-        Path("/proc/self/clear_refs").write_text("5")
-        before = peak_memory_mb()
-        result = WAYS[way](q, k, v, tau)
-        after = peak_memory_mb()
-    assert result.shape == (batch, heads, tokens, channels)
-    return max(0, round((after - before) * 1e6) - result.numel() * result.element_size())
+        # What is loaded once does not count as the call's own.
+        small = torch.zeros(1, size.heads, 2, size.channels)
+        attention(small, small, small, tau)
+        q, k, v = torch.randint(0, size.window + 1, (3, *shape)).float()
+        # Making the inputs took memory too; it must not hide what the call takes.
+        reset_peak_memory()
+        before = peak_memory_bytes()
+        result = attention(q, k, v, tau)
+        after = peak_memory_bytes()
+    assert result.shape == shape
+    return max(0, after - before - result.numel() * result.element_size())
 
 
 if __name__ == "__main__":
-    _way, *_shape = sys.argv[1:]
-    _b, _h, _n, _c = map(int, _shape)
-    print(_extra(_way, (_b, _h, _n, _c)))
+    _batch, _heads, _tokens, _channels = map(int, sys.argv[2:])
+    print(_extra_bytes(sys.argv[1], Size(_batch, _heads, _tokens, _channels)))

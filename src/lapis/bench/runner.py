@@ -1,51 +1,46 @@
-"""Time contenders side by side: answers first, then interleaved rounds, medians, spread and ratios.
+"""Time several ways to do one task, side by side: check the answer, then let all of them take turns.
 
-Nothing is compared across runs: a machine that slows down slows every contender of a round alike.
+A machine that slows down for a while slows all of them alike, so ratios are taken within a round and nothing is
+compared across runs.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from lapis.errors import LapisError
 
-# A contender is repeated within a round until it has run this long, so that the clock does not matter.
+Result = TypeVar("Result")
+
+# A call is repeated within a round until it has run this long, so that the clock's resolution does not matter.
 SHORTEST_ROUND_S = 0.01
 
 
 @dataclass(frozen=True)
-class Contender:
-    """One way to do the work. `run` is called again and again; its answer is what `Task.check` sees."""
-
-    name: str
-    run: Callable[[], Any]
-
-
-@dataclass(frozen=True)
 class Task:
-    """One question: how many times faster is `ours` than each of `others`?
+    """One question: how many times longer does each of `calls` take than the first, which is ours?
 
-    `check` raises where the answer of ours is wrong. `targets` are the ratios to reach, by contender, and hold for the
-    instruction set that they name.
+    `check` raises where our answer is wrong. `targets` are the ratios to reach, by the name of a call.
     """
 
     name: str
     shape: str
-    ours: Contender
-    others: tuple[Contender, ...]
+    calls: Mapping[str, Callable[[], Any]]
     check: Callable[[], None]
-    targets: tuple[tuple[str, float], ...] = ()
+    targets: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender of one task. `ratio` is how many times longer it takes than ours, the median over rounds."""
+    """One contender of one task. `times_ours` is how many times longer it takes than ours, the median over rounds.
+
+    `spread` is the distance between the quartiles of its time as a share of the median.
+    """
 
     task: str
     shape: str
@@ -53,70 +48,83 @@ class Measurement:
     contender: str
     median_ms: float
     spread: float
-    ratio: float
-    ratio_low: float
-    ratio_high: float
+    times_ours: float
+    times_ours_low: float
+    times_ours_high: float
     target: float | None
 
 
 def measure(task: Task, threads: int, rounds: int) -> list[Measurement]:
-    """Check the answer, then time every contender once a round, in turn."""
+    """Check the answer, then time every contender once per round, in turns."""
+    task.check()
+    turns = {name: partial(_seconds, call, _repeats(call)) for name, call in task.calls.items()}
+    times = take_turns(turns, rounds)
+    ours = next(iter(times.values()))
+    return [_measurement(task, threads, name, seen, ours) for name, seen in times.items()]
+
+
+def take_turns(
+    calls: Mapping[str, Callable[[], Result]],
+    rounds: int,
+    dropped: Callable[[str, Exception], None] | None = None,
+) -> dict[str, list[Result]]:
+    """What every call returned in each round; in a round each is called once, in order.
+
+    With `dropped`, a call that fails is named to it and left out of all rounds; without, its error is raised.
+    """
     if rounds < 1:
         raise LapisError(f"rounds={rounds} was asked; at least 1 is needed")
-    task.check()
-    contenders = (task.ours, *task.others)
-    repeats = [_repeats(contender.run) for contender in contenders]
-    times: list[list[float]] = [[] for _ in contenders]
+    results: dict[str, list[Result]] = {name: [] for name in calls}
     for _ in range(rounds):
-        for contender, repeat, seen in zip(contenders, repeats, times, strict=True):
-            seen.append(_seconds(contender.run, repeat))
-    targets = dict(task.targets)
-    made = []
-    for contender, seen in zip(contenders, times, strict=True):
-        low, middle, high = _quartiles(seen)
-        ratios = _quartiles([theirs / ours for theirs, ours in zip(seen, times[0], strict=True)])
-        made.append(
-            Measurement(
-                task=task.name,
-                shape=task.shape,
-                threads=threads,
-                contender=contender.name,
-                median_ms=round(middle * 1e3, 4),
-                spread=round((high - low) / middle, 3),
-                ratio=round(ratios[1], 3),
-                ratio_low=round(ratios[0], 3),
-                ratio_high=round(ratios[2], 3),
-                target=targets.get(contender.name),
-            )
-        )
-    return made
+        for name in list(results):
+            try:
+                results[name].append(calls[name]())
+            except (LapisError, OSError) as error:
+                if dropped is None:
+                    raise
+                dropped(name, error)
+                del results[name]
+    return results
 
 
-def to_csv(measurements: Sequence[Measurement], facts: dict[str, str]) -> str:
-    """One line a measurement, each with the facts of the machine."""
-    rows = [facts | asdict(m) for m in measurements]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _repeats(run: Callable[[], Any]) -> int:
-    run()
-    once = _seconds(run, 1)
-    return max(1, int(SHORTEST_ROUND_S / max(once, 1e-9)))
-
-
-def _seconds(run: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return (time.perf_counter() - start) / repeats
-
-
-def _quartiles(values: list[float]) -> tuple[float, float, float]:
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """The lower quartile, the median and the upper quartile."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, middle, high
+
+
+def ratio_quartiles(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, float, float]:
+    """Quartiles of their time divided by ours, round by round."""
+    return quartiles([their / our for their, our in zip(theirs, ours, strict=True)])
+
+
+def _measurement(task: Task, threads: int, name: str, seconds: Sequence[float], ours: Sequence[float]) -> Measurement:
+    low, middle, high = quartiles(seconds)
+    ratio_low, ratio, ratio_high = ratio_quartiles(seconds, ours)
+    return Measurement(
+        task=task.name,
+        shape=task.shape,
+        threads=threads,
+        contender=name,
+        median_ms=round(middle * 1e3, 4),
+        spread=round((high - low) / middle, 3),
+        times_ours=round(ratio, 3),
+        times_ours_low=round(ratio_low, 3),
+        times_ours_high=round(ratio_high, 3),
+        target=task.targets.get(name),
+    )
+
+
+def _repeats(call: Callable[[], Any]) -> int:
+    call()
+    once = _seconds(call, 1)
+    return max(1, int(SHORTEST_ROUND_S / max(once, 1e-9)))
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lapis import assets, models, pack
-from lapis.cli.info import processor
+from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError

@@ -10,6 +10,7 @@ import click
 
 import lapis
 from lapis import native
+from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 
 # What a bug report needs to name, where it is installed.
@@ -49,13 +50,3 @@ def report() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             facts[package] = "not installed"
     return facts
-
-
-def processor() -> str:
-    """The processor's name, from the kernel where it tells."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or "unknown"

@@ -1,0 +1,45 @@
+"""Networks with random weights that the engine is timed on. Speed depends on the shape and on how much fires."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from lapis.config import LapisConfig, preset
+from lapis.deploy.network import Network
+from lapis.deploy.synthetic import random_network
+from lapis.preprocess import Pixels
+
+# ViT-S/16 at 224 pixels, and the tiny network at 96.
+SHAPES = {
+    "small": preset("lapis_small").deployed(),
+    "tiny": preset("lapis_tiny", image_size=96, classes=10).deployed(),
+}
+# How far the inputs of GELU are moved down in the quiet network; its neurons then fire at .13 (ViT-S shape).
+QUIETER = np.float32(1.1)
+
+
+def busy_network(config: LapisConfig) -> Network:
+    """A random network: it fires at .47 behind its norms and at .65 behind GELU (ViT-S shape)."""
+    return random_network(config)
+
+
+def quiet_network(config: LapisConfig) -> Network:
+    """A random network that fires little behind GELU.
+
+    A short training run of DeiT-Ti with unsigned codes fired at .44 to .47 behind its norms and at .11 behind GELU;
+    this network imitates it. The event-driven layer helps only the quiet network, so both are timed.
+    """
+    network = random_network(config)
+    blocks = tuple(
+        dataclasses.replace(block, fc1=dataclasses.replace(block.fc1, shift=block.fc1.shift - QUIETER))
+        for block in network.blocks
+    )
+    return dataclasses.replace(network, blocks=blocks)
+
+
+def random_images(config: LapisConfig, batch: int) -> Pixels:
+    """The same random bytes at every call."""
+    shape = (batch, config.image_size, config.image_size, 3)
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)

@@ -1,0 +1,30 @@
+"""Rows of a benchmark as a CSV file whose name and whose every row say which machine they are from."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lapis.bench.machine import slug
+from lapis.files import write_text
+
+
+def to_csv(rows: Sequence[Any], facts: Mapping[str, str]) -> str:
+    """One line per row (rows are dataclasses of one kind), each with the facts of the machine."""
+    records = [{**facts, **asdict(row)} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else list(facts), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def write_csv(folder: Path, kind: str, rows: Sequence[Any], facts: Mapping[str, str]) -> Path:
+    """Write the rows to `folder` and return the file's path, KIND-PROCESSOR-ISA.csv."""
+    path = folder / f"{kind}-{slug(facts['machine'])}-{facts['isa']}.csv"
+    write_text(path, to_csv(rows, facts))
+    return path

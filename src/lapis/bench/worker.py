@@ -1,0 +1,166 @@
+"""Engines in processes of their own: prepared, started, asked for one batch at a time, and ended.
+
+An engine that is not installed, fails or crashes is left out with its reason; the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from lapis.bench.contenders import CONTENDERS, ISA_LIMIT, Setting
+from lapis.bench.processes import last_line, run_module
+from lapis.config import LapisConfig
+from lapis.errors import LapisError
+
+SERVE = "lapis.bench.serve"
+# Under some hypervisors oneDNN finds AMX but not the shape of its tiles, and crashes; this keeps it from trying.
+NO_MATRIX_UNIT = {ISA_LIMIT: "AVX512_CORE_FP16"}
+
+
+@dataclass
+class Log:
+    """Where progress is said, and the engines that were left out, with the reasons."""
+
+    say: Callable[[str], None]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def skip(self, label: str, reason: str) -> None:
+        # The same reason for another shape or batch is not news.
+        if self.skipped.get(label) != reason:
+            self.say(f"skipped {label}: {reason}")
+        self.skipped[label] = reason
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Wall and CPU seconds of one batch."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class IllegalInstructionError(LapisError):
+    """An engine used an instruction that the processor, or the hypervisor, does not have."""
+
+
+@dataclass
+class Worker:
+    """A process that has loaded one engine and times a batch when asked."""
+
+    label: str
+    process: subprocess.Popen[str]
+    errors: IO[str]
+    load_s: float = 0.0
+
+    def time(self) -> Turn:
+        """Let it run one batch."""
+        assert self.process.stdin is not None
+        # Where it has ended already, listening tells why.
+        with suppress(BrokenPipeError):
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        return Turn(**self.listen())
+
+    def finish(self) -> int:
+        """Let it end and return its peak memory in bytes."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        peak = int(self.listen()["peak_bytes"])
+        self.process.wait()
+        return peak
+
+    def listen(self) -> dict[str, Any]:
+        """Its next answer; the end of its stderr as an error where it ended instead."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        code = self.process.wait()
+        self.errors.seek(0)
+        reason = last_line(self.errors.read()) or f"it ended with exit code {code}"
+        raise (IllegalInstructionError if code == -signal.SIGILL else LapisError)(reason)
+
+
+def prepare(names: Sequence[str], config: LapisConfig, folder: Path, log: Log) -> list[str]:
+    """Make the files of these engines; the names of those that can run."""
+    return [name for name in names if _prepared(name, config, folder, log)]
+
+
+@contextmanager
+def workers(names: Sequence[str], setting: Setting, folder: Path, log: Log) -> Iterator[dict[str, Worker]]:
+    """These engines by name, each loaded in its own process; all are ended on the way out."""
+    with ExitStack() as stack:
+        started = {name: _started(stack, name, setting, folder, log) for name in names}
+        yield {name: worker for name, worker in started.items() if worker is not None}
+
+
+def _prepared(name: str, config: LapisConfig, folder: Path, log: Log) -> bool:
+    contender = CONTENDERS[name]
+    missing = contender.missing()
+    if missing:
+        log.skip(contender.label, f"{', '.join(missing)} not installed (pip install 'lapis-snn[bench]')")
+        return False
+    try:
+        run_module(SERVE, *_words("prepare", name, config, folder))
+    except LapisError as error:
+        log.skip(contender.label, str(error))
+        return False
+    log.say(f"prepared {contender.label}")
+    return True
+
+
+def _started(stack: ExitStack, name: str, setting: Setting, folder: Path, log: Log) -> Worker | None:
+    """The engine, without AMX where it crashes on it; None where it cannot run."""
+    label = CONTENDERS[name].label
+    try:
+        try:
+            return stack.enter_context(_start(name, setting, folder))
+        except IllegalInstructionError:
+            log.say(f"{label} crashes on this processor's matrix unit; it runs without AMX")
+            return stack.enter_context(_start(name, setting, folder, NO_MATRIX_UNIT))
+    except LapisError as error:
+        log.skip(label, str(error))
+        return None
+
+
+@contextmanager
+def _start(name: str, setting: Setting, folder: Path, limits: Mapping[str, str] | None = None) -> Iterator[Worker]:
+    words = _words("serve", name, setting.config, folder)
+    budget = {name: str(setting.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", SERVE, *words, str(setting.threads), str(setting.batch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **budget, **(limits or {})},
+        ) as process,
+    ):
+        assert process.stdin is not None
+        worker = Worker(CONTENDERS[name].label + (", no AMX" if limits else ""), process, errors)
+        try:
+            worker.load_s = float(worker.listen()["load_s"])
+            yield worker
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            # A process that ended by itself may have left a line unread, which closing would try to send.
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def _words(verb: str, name: str, config: LapisConfig, folder: Path) -> tuple[str, ...]:
+    return verb, name, json.dumps(config.to_dict()), str(folder)

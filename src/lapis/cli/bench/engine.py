@@ -1,0 +1,67 @@
+"""`lapis bench engine`: the deployed engine beside other engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lapis.bench.contenders import CONTENDERS
+from lapis.bench.engine import race
+from lapis.bench.machine import machine, thread_count
+from lapis.bench.worker import Log
+from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, say, shapes_option
+from lapis.cli.options import json_option
+from lapis.runtime.engine import MAX_THREADS
+
+SHOWN = ("engine", "ms_per_image", "cpu_ms_per_image", "times_ours", "target", "peak_mb", "load_s")
+
+
+@click.command()
+@shapes_option()
+@click.option(
+    "--engine", "names", multiple=True, type=click.Choice(list(CONTENDERS)), default=tuple(CONTENDERS),
+    help="Engines to compare; repeat it. Default: all.",
+)  # fmt: skip
+@click.option(
+    "--threads", multiple=True, type=click.IntRange(1, MAX_THREADS), default=(1, 2), show_default=True,
+    help="Threads; repeat it.",
+)  # fmt: skip
+@click.option(
+    "--batch", "batches", multiple=True, type=click.IntRange(1), default=(1, 8), show_default=True,
+    help="Images in one call; repeat it.",
+)  # fmt: skip
+@rounds_option()
+@out_option()
+@json_option
+def command(
+    shapes: tuple[str, ...],
+    names: tuple[str, ...],
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    rounds: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the deployed engine beside other engines.
+
+    The others are PyTorch, ONNX Runtime and OpenVINO, on the dense network of the same shape. Every engine has a
+    process of its own and they take turns, so that a machine that slows down slows them all. What is not installed is
+    skipped and named: pip install 'lapis-snn[bench]'.
+
+    \b
+    Example:
+      lapis bench engine --shape small --threads 1 --batch 1 --engine lapis --engine torch
+    """
+    kernels_needed()
+    log = Log(say)
+    rows = [row for shape in shapes for row in race(shape, names, threads, batches, rounds, log)]
+    findings = Findings(
+        "engine",
+        machine(),
+        rows,
+        SHOWN,
+        title=lambda row: f"{row.shape}, {thread_count(row.threads)}, batch {row.batch}",
+        extra={"skipped": log.skipped},
+    )
+    deliver(findings, out, as_json)

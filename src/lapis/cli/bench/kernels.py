@@ -1,0 +1,67 @@
+"""`lapis bench kernels`: the kernels beside torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lapis import native
+from lapis.bench.machine import machine, thread_count
+from lapis.bench.sizes import KERNEL_SIZES
+from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, say
+from lapis.cli.options import json_option
+from lapis.models import torch_needed
+
+SHOWN = ("contender", "median_ms", "spread", "times_ours", "times_ours_low", "times_ours_high", "target")
+
+
+@click.command()
+@click.option(
+    "--size", "sizes", multiple=True, type=click.Choice(list(KERNEL_SIZES)), default=("paper", "train"),
+    show_default=True, help="Size of the arrays; repeat it.",
+)  # fmt: skip
+@click.option(
+    "--threads", multiple=True, type=click.IntRange(1), default=(1, 2), show_default=True, help="Threads; repeat it."
+)
+@rounds_option()
+@click.option("--step/--no-step", default=True, show_default=True, help="Include a training step of lapis_tiny.")
+@click.option("--isa", help="The instruction set to use. Default: the best one of this machine.")
+@out_option()
+@json_option
+def command(
+    sizes: tuple[str, ...],
+    threads: tuple[int, ...],
+    rounds: int,
+    step: bool,
+    isa: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the kernels beside torch.
+
+    Distance, its gradient, fused attention, the quantizer and a training step; every answer is checked before it is
+    timed.
+
+    \b
+    Example:
+      lapis bench kernels --size paper --rounds 25
+    """
+    torch_needed("lapis bench kernels")
+    import torch
+
+    from lapis.bench.kernels import compare
+
+    kernels_needed()
+    with native.force(isa or native.isa()):
+        facts = machine() | {"torch": torch.__version__}
+        rows = compare(sizes, threads, rounds, step, say)
+    findings = Findings(
+        "kernels",
+        facts,
+        rows,
+        SHOWN,
+        title=lambda row: f"{row.task} ({row.shape}, {thread_count(row.threads)})",
+        notes=["Targets are for size paper with AVX-512 VNNI."],
+    )
+    deliver(findings, out, as_json)

@@ -1,0 +1,41 @@
+"""`lapis bench memory`: what attention needs beside its inputs and result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lapis.bench.machine import machine
+from lapis.bench.sizes import MEMORY_SIZES, Size
+from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option
+from lapis.cli.options import json_option
+from lapis.models import torch_needed
+
+SHOWN = ("batch", "heads", "tokens", "channels", "way", "extra_mb")
+
+
+@click.command()
+@click.option(
+    "--size", "sizes", type=click.IntRange(1), nargs=4, multiple=True, metavar="B H N C",
+    default=[(size.batch, size.heads, size.tokens, size.channels) for size in MEMORY_SIZES],
+    help="Images, heads, tokens, channels; repeat it. Default: 8 12 197 64, and 1 1 N 64 for N from 512 to 4096.",
+)  # fmt: skip
+@out_option()
+@json_option
+def command(sizes: tuple[tuple[int, int, int, int], ...], out: Path | None, as_json: bool) -> None:
+    """Measure the memory that attention takes.
+
+    That is its peak beyond inputs and result, of three ways to compute it, each in a process of its own. The broadcast
+    way is left out where it would take more than 2 GB.
+
+    \b
+    Example:
+      lapis bench memory --size 1 1 2048 64
+    """
+    torch_needed("lapis bench memory")
+    from lapis.bench.memory import peaks
+
+    kernels_needed()
+    rows = list(peaks([Size(*size) for size in sizes]))
+    deliver(Findings("memory", machine(), rows, SHOWN), out, as_json)

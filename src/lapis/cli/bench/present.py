@@ -1,0 +1,120 @@
+"""What the commands of `lapis bench` share: options, and rows as tables, as JSON or as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lapis import native
+from lapis.bench.networks import SHAPES
+from lapis.bench.results import write_csv
+from lapis.cli.bench.columns import COLUMNS
+from lapis.cli.options import Decorator
+from lapis.errors import LapisError
+
+# In a narrow terminal or a pipe rich would cut digits off.
+TABLE_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The rows of one benchmark, ready to be shown: one table for each title that `title` gives to rows.
+
+    `kind` begins the name of the CSV, `shown` are the fields that tables hold (the CSV and --json hold all), `extra` is
+    added to --json, and `notes` are printed below the tables.
+    """
+
+    kind: str
+    facts: Mapping[str, str]
+    rows: Sequence[Any]
+    shown: Sequence[str]
+    title: Callable[[Any], str] = lambda row: ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def out_option(what: str = "a CSV") -> Decorator:
+    """--out, whose folder is made before anything is measured, so that no result is lost for want of it."""
+    kind = click.Path(file_okay=False, path_type=Path)
+    return click.option(
+        "--out", type=kind, metavar="FOLDER", callback=_made, help=f"Write {what} to this folder. Default: no file."
+    )
+
+
+def rounds_option(default: int = 15) -> Decorator:
+    return click.option(
+        "--rounds", type=click.IntRange(1), default=default, show_default=True, help="How often each is timed."
+    )
+
+
+def shapes_option() -> Decorator:
+    return click.option(
+        "--shape", "shapes", multiple=True, type=click.Choice(list(SHAPES)), default=tuple(SHAPES), show_default=True,
+        help="small: ViT-S/16 at 224 pixels; tiny: lapis_tiny at 96. Repeat it.",
+    )  # fmt: skip
+
+
+def kernels_needed() -> None:
+    """Refuse where the native kernels are missing."""
+    if not native.available():
+        raise LapisError(f"this measures the native kernels, which are not available here: {native.describe()}")
+
+
+def say(line: str) -> None:
+    """Progress, on standard error."""
+    click.echo(line, err=True)
+
+
+def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[[Path], None] | None = None) -> None:
+    """Write the rows (and the picture that `draw` makes) where --out asks for it, then print them."""
+    if not findings.rows:
+        raise LapisError("nothing was measured: every engine was skipped, for the reasons given above")
+    written = []
+    if out is not None:
+        written.append(write_csv(out, findings.kind, findings.rows, findings.facts))
+        if draw is not None:
+            written.append(written[0].with_suffix(".png"))
+            draw(written[1])
+    if as_json:
+        record = {"facts": dict(findings.facts), "rows": [asdict(row) for row in findings.rows], **findings.extra}
+        click.echo(json.dumps({**record, "written": [str(path) for path in written]}))
+        return
+    console = Console(highlight=False, width=max(Console().width, TABLE_WIDTH))
+    facts = findings.facts
+    torch = f", torch {facts['torch']}" if "torch" in facts else ""
+    console.print(f"{facts['machine']}, {facts['isa']}{torch}", markup=False)
+    for title, rows in groupby(findings.rows, key=findings.title):
+        console.print(_table(title, findings.shown, rows))
+    columns = [COLUMNS[name] for name in findings.shown]
+    meanings = [f"{column.title}: {column.meaning}" for column in columns if column.meaning]
+    for line in ("; ".join(meanings), *findings.notes):
+        console.print(line, markup=False, soft_wrap=True)
+    for path in written:
+        console.print(f"wrote {path} ({path.stat().st_size} bytes)", markup=False, soft_wrap=True)
+
+
+def _table(title: str, fields: Sequence[str], rows: Iterable[Any]) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    for name in fields:
+        table.add_column(COLUMNS[name].title, justify="right" if COLUMNS[name].form else "left", no_wrap=True)
+    for row in rows:
+        values = {name: getattr(row, name) for name in fields}
+        table.add_row(*("" if value is None else format(value, COLUMNS[name].form) for name, value in values.items()))
+    return table
+
+
+def _made(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
+    return folder

@@ -1,0 +1,36 @@
+"""`lapis bench soak`: many predictions, memory watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lapis.bench.machine import machine
+from lapis.bench.soak import soak
+from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, say
+from lapis.cli.options import json_option
+from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+
+SHOWN = ("predictions", "wrong", "growth_kb", "allowed_kb")
+
+
+@click.command()
+@click.option(
+    "--predictions", type=click.IntRange(1), default=10_000, show_default=True, help="How many images to classify."
+)
+@out_option()
+@json_option
+def command(predictions: int, out: Path | None, as_json: bool) -> int:
+    """Classify many images and watch memory.
+
+    All by one session of the tiny network on two threads. Exit 1 where an answer differs or memory grows.
+
+    \b
+    Example:
+      lapis bench soak --predictions 10000
+    """
+    kernels_needed()
+    row = soak(predictions, say)
+    deliver(Findings("soak", machine(), [row], SHOWN, extra={"holds": row.holds}), out, as_json)
+    return EXIT_OK if row.holds else EXIT_BROKEN_PROMISE

@@ -1,0 +1,37 @@
+"""`lapis bench stages`: where the engine's time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lapis.bench.machine import machine
+from lapis.bench.stages import NETWORKS, stages
+from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, shapes_option
+from lapis.cli.options import json_option
+
+SHOWN = ("stage", "ms_per_image", "gmac_per_s", "share_of_limit")
+
+
+@click.command()
+@shapes_option()
+@rounds_option()
+@out_option()
+@json_option
+def command(shapes: tuple[str, ...], rounds: int, out: Path | None, as_json: bool) -> None:
+    """Show where the engine's time goes.
+
+    One image on one thread. The limit of a linear layer is the multiply instruction of the kernels in use, timed from
+    registers on the same core. A quiet network fires little behind GELU, a busy one much.
+
+    \b
+    Example:
+      lapis bench stages --shape small
+    """
+    kernels_needed()
+    rows = [row for shape in shapes for network in NETWORKS for row in stages(shape, network, rounds)]
+    findings = Findings(
+        "stages", machine(), rows, SHOWN, title=lambda row: f"{row.shape}, {row.network} network, 1 thread"
+    )
+    deliver(findings, out, as_json)
