@@ -20,10 +20,14 @@ from lapis import assets, pack, runs
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
 from lapis.errors import LapisError
+from lapis.pack.format import METADATA_KEY
+from lapis.pack.reader import read_metadata
 from lapis.preprocess import Preprocess
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
+
+__all__ = ["KINDS", "Opened", "open"]
 
 Kind = Literal["packed", "checkpoint", "foreign"]
 KINDS: dict[Kind, str] = {
@@ -118,8 +122,8 @@ def open(source: str | Path) -> Opened:
     name, path = str(source), find(source)
     if path is None:
         return Opened(name, "foreign", None)
-    entries = pack.read_metadata(path) if path.suffix == ".safetensors" else {}
-    if pack.METADATA_KEY in entries:
+    entries = read_metadata(path) if path.suffix == ".safetensors" else {}
+    if METADATA_KEY in entries:
         return Opened(name, "packed", path)
     if runs.CHECKPOINT_KEY in entries:
         return Opened(name, "checkpoint", path, runs.checkpoint_metadata(path, entries[runs.CHECKPOINT_KEY]))

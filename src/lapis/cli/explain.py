@@ -9,7 +9,7 @@ import click
 
 from lapis.cli.options import json_option
 from lapis.report.page import write_page
-from lapis.report.page.open import explain_file
+from lapis.report.page.open import explain
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> No
     Example:
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
     """
-    made = explain_file(model, image)
+    made = explain(model, image)
     size = write_page(out, made)
     best = int(made.logits.argmax())
     answer = made.class_names[best] if made.class_names else f"class {best}"

@@ -18,7 +18,7 @@ from lapis.runtime.session import NUMPY, Session
 SLICE = "slice:"
 
 
-def explain_file(model: str, image: str) -> Explained:
+def explain(model: str, image: str) -> Explained:
     """The run of any model on an image file or `slice:N`: deployed where it can be, else as it is trained."""
     opened = models.open(model)
     pixels, label = open_image(image)
