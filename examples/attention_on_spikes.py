@@ -20,7 +20,7 @@ def main() -> None:
     # A token is a row of codes 0..T. The first two are close, the third is far from both.
     codes = np.array([[5, 3, 0, 1], [5, 2, 0, 1], [0, 0, 4, 5]])
     spikes = encode(codes, WINDOW)
-    print(f"first spikes of token 0, one row a neuron, {WINDOW} steps to the right:")
+    print(f"first spikes of token 0, one row per neuron, one column per step ({WINDOW}):")
     for neuron in range(codes.shape[1]):
         marks = "".join("|" if fired else "." for fired in spikes[:, 0, neuron])
         print(f"  code {codes[0, neuron]}   {marks}   latency {latency(codes, WINDOW)[0, neuron]}")
