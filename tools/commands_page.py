@@ -30,7 +30,14 @@ In the order in which data flows. `lapis COMMAND --help` prints the same as this
 |---|---|
 {commands}
 
-A MODEL is a packed file, a checkpoint, the folder of a run, or the name of a packaged model.
+A MODEL is one of these. A command that cannot use a kind says which kind it is and what to do.
+
+| MODEL | example |
+|---|---|
+| the name of a packaged model | `lapis_tiny_cifar10` |
+| a packed file | `model.safetensors` |
+| a run's folder, or a checkpoint in it | `runs/smoke`, `runs/smoke/last.safetensors` |
+| weights with timm's names: a file, or a timm model | `deit_tiny.safetensors`, `deit_tiny_patch16_224` |
 
 `--json` prints one object on standard output. Progress and errors go to standard error. `lapis --debug COMMAND ...`
 shows the traceback of an error.
