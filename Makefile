@@ -55,6 +55,7 @@ bench: $(READY)  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels
 
 docs: $(READY)  ## build the documentation into site/; a warning is an error
+	$(BIN)/python tools/commands_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 wheel: $(READY)  ## build the wheel and use it in empty environments, without torch and with it

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from lapis.train.processor import spare_matrix_unit
+from tests.skipped import summary_lines
 
 # Before any test lets torch compute.
 spare_matrix_unit()
@@ -20,6 +21,14 @@ settings.load_profile("lapis")
 
 # Where the real data and weights lie beside a checkout; LAPIS_SHARED names another place.
 SHARED = Path(os.environ.get("LAPIS_SHARED", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line per reason of skipped tests, with how to run them."""
+    # A skip's longrepr is (file, line, reason).
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
+    for line in summary_lines(reasons):
+        terminalreporter.write_line(line, yellow=True)
 
 
 @pytest.fixture(scope="session")

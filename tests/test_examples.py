@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import lapis
+from tests.docs.given import make
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 # Whatever the tests import is what the scripts must import, installed or not.
@@ -40,8 +41,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The packed file of the training example after five steps, and what the example printed."""
     pytest.importorskip("torch", reason="the training example needs torch: pip install 'lapis-snn[train]'")
     folder = tmp_path_factory.mktemp("example")
-    said = run(str(EXAMPLES / "train_and_deploy.py"), "--epochs", "0.5", "--out", "run", cwd=folder)
-    return folder / "run" / "packed.safetensors", said
+    printed = run(str(EXAMPLES / "train_and_deploy.py"), "--epochs", "0.5", "--out", "run", cwd=folder)
+    return folder / "run" / "packed.safetensors", printed
 
 
 def test_every_example_is_run_here() -> None:
@@ -53,21 +54,24 @@ def test_every_example_is_run_here() -> None:
 
 
 def test_attention_on_spikes_shows_near_tokens_near(tmp_path: Path) -> None:
-    said = run("-c", NO_TORCH, str(EXAMPLES / "attention_on_spikes.py"), cwd=tmp_path)
-    assert "code 5   |....   latency 0" in said
-    assert "[ 0  1 16]" in said
+    printed = run("-c", NO_TORCH, str(EXAMPLES / "attention_on_spikes.py"), cwd=tmp_path)
+    assert "code 5   |....   latency 0" in printed
+    assert "[ 0  1 16]" in printed
 
 
 def test_training_example_packs_what_it_proved(trained: tuple[Path, str]) -> None:
-    file, said = trained
+    file, printed = trained
     assert file.stat().st_size < 100_000
-    assert "spikes: 0 of" in said
-    assert "engine: 0 of" in said
+    assert "spikes: 0 of" in printed
+    assert "engine: 0 of" in printed
 
 
 def test_prediction_example_needs_no_torch(trained: tuple[Path, str], tmp_path: Path) -> None:
     file, _ = trained
-    said = run("-c", NO_TORCH, str(EXAMPLES / "predict_without_torch.py"), str(file), cwd=tmp_path)
-    answers = said.splitlines()[1:]
-    assert len(answers) == 4
+    images = ["photo.png", "other.png"]
+    for image in images:
+        make(image, tmp_path)
+    printed = run("-c", NO_TORCH, str(EXAMPLES / "predict_without_torch.py"), str(file), *images, cwd=tmp_path)
+    answers = printed.splitlines()[1:]
+    assert [line.split()[0] for line in answers] == images
     assert all(line.count("%") == 3 for line in answers)

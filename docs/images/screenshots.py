@@ -5,15 +5,13 @@ Needs playwright (pip install playwright) and Debian's chromium; writes explain-
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-
-from lapis.report.page import write_page
-from lapis.report.page.open import explain_file
 
 HERE = Path(__file__).resolve().parent
 VIEWS = {
@@ -28,7 +26,7 @@ SCROLL = {"explain-light": "body", "explain-dark": ".explorer", "explain-phone":
 def main(model: str = "lapis_tiny_cifar10", image: str = "slice:6") -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "page.html"
-        write_page(path, explain_file(model, image))
+        subprocess.run([sys.executable, "-m", "lapis.cli", "explain", model, image, "-o", path], check=True)
         browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--headless=new", "--no-sandbox"])
         for name, view in VIEWS.items():
             page = browser.new_context(**view).new_page()
