@@ -23,9 +23,3 @@ def test_every_room_is_in_the_picture() -> None:
     names = {word for text in re.findall(r'class="name"[^>]*>([^<]+)<', picture) for word in text.split()}
     rooms = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert names - {"csrc/", "models.py"} == rooms - {"__init__", "models"}
-
-
-def test_the_order_names_only_rooms() -> None:
-    order = PAGE.partition("<!-- order -->")[2].partition("<!-- /order -->")[0].strip("`\n ").split(" -> ")
-    assert len(order) == len(set(order))
-    assert [name for name in order if not list(PACKAGE.glob(f"{name}*"))] == []
