@@ -14,8 +14,5 @@
 #include "kernels/gradient.h"
 #include "kernels/lsq.h"
 
-static int supported(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-#define LAPIS_TABLE lapis_avx2
-#define LAPIS_NAME "avx2"
+#define KERNELS_TABLE kernels_avx2
 #include "kernels/table.h"

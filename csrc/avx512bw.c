@@ -14,16 +14,5 @@
 #include "kernels/gradient.h"
 #include "kernels/lsq.h"
 
-static int supported(void) {
-#if LAPIS_EMULATE
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq");
-#endif
-}
-
-#define LAPIS_TABLE lapis_avx512bw
-#define LAPIS_NAME "avx512bw"
+#define KERNELS_TABLE kernels_avx512bw
 #include "kernels/table.h"

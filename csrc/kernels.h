@@ -1,4 +1,4 @@
-/* What one instruction set must provide, and the records that the entry points hand to it.
+/* The kernels that an instruction set must provide, and the records that the entry points hand to it.
  *
  * A kernel works on one (b, h) and a range of rows with scratch of its own, so that threads share nothing. */
 #ifndef LAPIS_KERNELS_H
@@ -65,8 +65,6 @@ typedef struct {
 } span;
 
 typedef struct {
-    const char *name;
-    int (*supported)(void);
     size_t (*distance_scratch)(const lapis_pairs *);
     int (*distance)(const distance_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
     size_t (*gradient_scratch)(const lapis_pairs *);
@@ -79,9 +77,7 @@ typedef struct {
     void (*lsq)(const float *x, int64_t n, lsq_scale s, float *value, float *codes);
     lsq_sums (*lsq_value_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
     lsq_sums (*lsq_codes_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
-} lapis_isa;
-
-extern const lapis_isa lapis_scalar, lapis_avx2, lapis_avx512bw, lapis_avx512vnni, lapis_amx;
+} kernel_functions;
 
 /* The smallest double above the real sqrt(1/2); no double lies between the two, so `m >= SQRT_HALF` is exact. */
 #define SQRT_HALF 0x1.6a09e667f3bcdp-1

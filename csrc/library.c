@@ -1,47 +1,13 @@
-/* Entry points: check the arguments, cut the work into tasks, hand them to the selected instruction set. */
+/* Entry points: check the arguments, cut the work into tasks, hand them to the kernels of the selected instruction set. */
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
-#include "kernels.h"
+#include "isa.h"
 #include "parallel.h"
-
-/* The one table that drives dispatch, tests and benchmarks; best first. */
-static const lapis_isa *const ISAS[] = {
-#if LAPIS_X86
-#if LAPIS_WITH_AMX
-    &lapis_amx,
-#endif
-    &lapis_avx512vnni, &lapis_avx512bw, &lapis_avx2,
-#endif
-    &lapis_scalar,
-};
-enum { ISA_COUNT = sizeof ISAS / sizeof ISAS[0] };
-
-static atomic_int selected = -1;
 
 int32_t lapis_abi(void) { return LAPIS_ABI; }
 
-const char *lapis_isa_name(int32_t index) { return index >= 0 && index < ISA_COUNT ? ISAS[index]->name : NULL; }
-
-int32_t lapis_isa_supported(int32_t index) { return index >= 0 && index < ISA_COUNT && ISAS[index]->supported(); }
-
-int32_t lapis_isa_current(void) {
-    int index = atomic_load(&selected);
-    if (index >= 0) return index;
-    for (index = 0; !ISAS[index]->supported(); index++) {
-    }
-    int none = -1;
-    return atomic_compare_exchange_strong(&selected, &none, index) ? index : none;
-}
-
-int32_t lapis_isa_select(int32_t index) {
-    if (!lapis_isa_supported(index)) return LAPIS_BAD_ARGUMENT;
-    atomic_store(&selected, index);
-    return LAPIS_OK;
-}
-
-static const lapis_isa *isa(void) { return ISAS[lapis_isa_current()]; }
+static const kernel_functions *kernels(void) { return current_isa()->kernels; }
 
 /* Below this many byte operations a second thread costs more than it brings. */
 static const double WORTH_A_THREAD = 1 << 20;
@@ -71,7 +37,7 @@ static double pair_operations(const lapis_pairs *p) {
 
 /* Which (b, h) and which rows a task number stands for. */
 typedef struct {
-    const lapis_isa *isa;
+    const kernel_functions *kernels;
     const void *call;
     const lapis_pairs *p;
     int64_t parts;
@@ -96,7 +62,7 @@ static int run_distance(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
     place w = place_of(j, task);
     int64_t n = j->p->rows;
-    return j->isa->distance(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->distance(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
 }
 
 int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
@@ -107,8 +73,8 @@ int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, v
     threads = worthwhile(pair_operations(pairs), threads);
     distance_call call = {*pairs, q, k, out, out_type};
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
-    return parallel_for(run_distance, &job, heads * job.parts, threads, job.isa->distance_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_distance, &job, heads * job.parts, threads, job.kernels->distance_scratch(pairs));
 }
 
 static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
@@ -121,7 +87,7 @@ static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
         if (side == SIDE_Q ? call->grad_q : call->grad_k)
             rows[side] = (span){cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts)};
     }
-    return j->isa->gradient(call, w.b, w.h, rows, scratch);
+    return j->kernels->gradient(call, w.b, w.h, rows, scratch);
 }
 
 int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
@@ -138,15 +104,15 @@ int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const v
     threads = worthwhile(4 * pair_operations(pairs), threads);
     gradient_call call = {*pairs, q, k, grad, grad_q, grad_k};
     int64_t fewest = pairs->rows < pairs->keys ? pairs->rows : pairs->keys;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, fewest, threads)};
-    return parallel_for(run_gradient, &job, heads * job.parts, threads, job.isa->gradient_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, fewest, threads)};
+    return parallel_for(run_gradient, &job, heads * job.parts, threads, job.kernels->gradient_scratch(pairs));
 }
 
 static int run_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
     place w = place_of(j, task);
     int64_t n = j->p->rows;
-    return j->isa->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
 }
 
 int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v,
@@ -162,15 +128,15 @@ int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, 
                            .delay = delay, .row_scale = row_scale, .y = y};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.y_stride[i] = y_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
-    return parallel_for(run_attention, &job, heads * job.parts, threads, job.isa->attention_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_attention, &job, heads * job.parts, threads, job.kernels->attention_scratch(pairs));
 }
 
 static int run_integer_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
     place w = place_of(j, task);
     int64_t n = j->p->rows;
-    return j->isa->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
+    return j->kernels->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
                                      scratch);
 }
 
@@ -189,9 +155,9 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
                                    .exponents = exponents, .size = size, .delay = delay, .acc = acc, .zint = zint};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.acc_stride[i] = acc_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
     return parallel_for(run_integer_attention, &job, heads * job.parts, threads,
-                        job.isa->integer_attention_scratch(pairs));
+                        job.kernels->integer_attention_scratch(pairs));
 }
 
 /* A chunk of a row: sums are kept per chunk and added in order, whoever computed them. */
@@ -200,7 +166,7 @@ enum { LSQ_CHUNK = 16384 };
 typedef lsq_sums (*lsq_backward)(const float *, const float *, int64_t, lsq_scale, float *);
 
 typedef struct {
-    const lapis_isa *isa;
+    const kernel_functions *kernels;
     const float *x, *grad, *step, *offset;
     int64_t columns, chunks, group;
     int64_t rows;
@@ -222,7 +188,7 @@ static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
         if (j->backward)
             j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
         else
-            j->isa->lsq(j->x + start, n, s, j->value ? j->value + start : NULL, j->codes ? j->codes + start : NULL);
+            j->kernels->lsq(j->x + start, n, s, j->value ? j->value + start : NULL, j->codes ? j->codes + start : NULL);
     }
     return LAPIS_OK;
 }
@@ -240,7 +206,7 @@ int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *st
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.isa = isa(), .x = x, .step = step, .offset = offset, .columns = columns, .rows = rows,
+    lsq_job j = {.kernels = kernels(), .x = x, .step = step, .offset = offset, .columns = columns, .rows = rows,
                  .per_row = per_row, .low = low, .high = high, .value = value, .codes = codes};
     return lsq_run(&j, threads);
 }
@@ -253,7 +219,7 @@ static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *
     if (grad_offset) *grad_offset = 0;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x || !grad) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.isa = isa(), .x = x, .grad = grad, .step = step, .offset = offset, .columns = columns, .rows = rows,
+    lsq_job j = {.kernels = kernels(), .x = x, .grad = grad, .step = step, .offset = offset, .columns = columns, .rows = rows,
                  .per_row = per_row, .low = low, .high = high, .grad_x = grad_x, .backward = backward};
     int64_t chunks = rows * ((columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
     j.sums = malloc((size_t)chunks * sizeof *j.sums);
@@ -270,13 +236,13 @@ static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *
 int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(isa()->lsq_value_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
+    return lsq_gradient(kernels()->lsq_value_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
                         grad_step, grad_offset, threads);
 }
 
 int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(isa()->lsq_codes_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
+    return lsq_gradient(kernels()->lsq_codes_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
                         grad_step, grad_offset, threads);
 }

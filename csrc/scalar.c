@@ -4,8 +4,6 @@
 
 #include "kernels.h"
 
-static int supported(void) { return 1; }
-
 /* Extend low..high over fp32 codes; 0 where one is not an integer of a sane size. */
 static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t channels, float *low, float *high) {
     for (int64_t n = 0; n < rows; n++)
@@ -240,12 +238,16 @@ static lsq_sums lsq_codes_backward(const float *x, const float *grad, int64_t n,
     return sums;
 }
 
-const lapis_isa lapis_scalar = {
-    "scalar",         supported,
-    code_bytes,       distance,
-    gradient_scratch, gradient,
-    attention_scratch, attention,
-    attention_scratch, integer_attention,
-    lsq,              lsq_value_backward,
-    lsq_codes_backward,
+const kernel_functions kernels_scalar = {
+    .distance_scratch = code_bytes,
+    .distance = distance,
+    .gradient_scratch = gradient_scratch,
+    .gradient = gradient,
+    .attention_scratch = attention_scratch,
+    .attention = attention,
+    .integer_attention_scratch = attention_scratch,
+    .integer_attention = integer_attention,
+    .lsq = lsq,
+    .lsq_value_backward = lsq_value_backward,
+    .lsq_codes_backward = lsq_codes_backward,
 };

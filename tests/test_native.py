@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from lapis import native
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.native import l1_distance, l1_distance_backward
 
+ISA_LIST = Path(__file__).resolve().parents[1] / "csrc" / "isas.inc"
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 
 
@@ -28,8 +30,16 @@ def test_the_best_instruction_set_is_in_use_unless_told_otherwise() -> None:
     made = run("from lapis import native; print(native.isa(), *native.isas())")
     used, *possible = made.stdout.split()
     assert used == possible[0]
-    assert possible == [name for name in native.ISAS if name in possible]
+    assert possible == [name for name in native.known_isas() if name in possible]
     assert "scalar" in possible
+
+
+@needs_library
+def test_instruction_sets_are_those_of_the_one_list_in_its_order() -> None:
+    listed = re.findall(r"^ISA\((\w+), \w+\)", ISA_LIST.read_text(), re.MULTILINE)
+    built = native.known_isas()
+    assert built
+    assert list(built) == [name for name in listed if name in built]
 
 
 @needs_library

@@ -12,5 +12,4 @@
 #include "peak.h"
 
 #define ENGINE_TABLE engine_amx
-#define LAPIS_KERNELS_TABLE lapis_amx
 #include "table.h"

@@ -12,5 +12,4 @@
 #include "peak.h"
 
 #define ENGINE_TABLE engine_avx2
-#define LAPIS_KERNELS_TABLE lapis_avx2
 #include "table.h"

@@ -12,5 +12,4 @@
 #include "peak.h"
 
 #define ENGINE_TABLE engine_avx512bw
-#define LAPIS_KERNELS_TABLE lapis_avx512bw
 #include "table.h"

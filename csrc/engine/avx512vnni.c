@@ -11,5 +11,4 @@
 #include "peak.h"
 
 #define ENGINE_TABLE engine_avx512vnni
-#define LAPIS_KERNELS_TABLE lapis_avx512vnni
 #include "table.h"

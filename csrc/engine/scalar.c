@@ -76,8 +76,7 @@ static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t pad
     return sum;
 }
 
-const engine_isa engine_scalar = {
-    .kernels = &lapis_scalar,
+const engine_functions engine_scalar = {
     .panel = 1,
     .tile = 1,
     .linear = linear_rows,

@@ -1,4 +1,4 @@
-/* What one instruction set does for the engine, and the records that the engine hands to it.
+/* The part of the engine that an instruction set must provide, and the records that the engine hands to it.
  *
  * Rows of every matrix are padded (codes to CODE_UNIT bytes, the stream to STREAM_UNIT integers), and whatever belongs
  * to outputs beyond the last one is zero, so that kernels read and write whole vectors. */
@@ -77,7 +77,6 @@ typedef struct {
 } readout_call;
 
 typedef struct {
-    const lapis_isa *kernels;
     int64_t panel; /* outputs of a panel */
     int64_t tile;  /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
@@ -95,9 +94,7 @@ typedef struct {
     int64_t (*head)(const int16_t *token, const int16_t *weight, int64_t padded);
     /* Multiplications and additions a nanosecond at best; NULL where nobody knows. */
     double (*peak)(int64_t rounds, int64_t (*clock)(void));
-} engine_isa;
-
-extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni, engine_amx;
+} engine_functions;
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
 static inline int64_t norm_mean(int64_t sum, int64_t width) {

@@ -1,6 +1,5 @@
-/* One row of the engine's table, from the names that its kernels have in every vector instruction set. */
-const engine_isa ENGINE_TABLE = {
-    .kernels = &LAPIS_KERNELS_TABLE,
+/* The engine's part of one instruction set, from the names that its functions have in every one with vectors. */
+const engine_functions ENGINE_TABLE = {
     .panel = PANEL,
 #if LAPIS_AMX
     .tile = TILE_HEIGHT,

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
 ABI = 2
-# Every instruction set that the library knows, best first; those this machine runs are `isas()`.
-ISAS = ("amx", "avx512vnni", "avx512bw", "avx2", "scalar")
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
@@ -99,27 +98,23 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Library:
-    """One loaded build. `isas` are the instruction sets that it can run here, best first."""
+    """One loaded build: `names` are the instruction sets that it was built with, `isas` those that run here."""
 
     path: Path
     c: ctypes.CDLL
+    names: tuple[str, ...]
     isas: tuple[str, ...]
 
     @property
     def isa(self) -> str:
-        return ISAS[self._offset + self.c.lapis_isa_current()]
+        return self.names[int(self.c.lapis_isa_current())]
 
     def select(self, isa: str) -> None:
         if isa not in self.isas:
             raise LapisError(
                 f"instruction set {isa!r} does not run here; {nearest(isa, self.isas)}use {', '.join(self.isas)}"
             )
-        self.c.lapis_isa_select(ISAS.index(isa) - self._offset)
-
-    @property
-    def _offset(self) -> int:
-        # A library for another processor holds only the end of the table.
-        return len(ISAS) - _count(self.c)
+        self.c.lapis_isa_select(self.names.index(isa))
 
 
 @dataclass
@@ -158,6 +153,12 @@ def isas() -> tuple[str, ...]:
     """The instruction sets that can be used here, best first; empty without the library."""
     state = _decided()
     return () if state.library is None else state.library.isas
+
+
+def known_isas() -> tuple[str, ...]:
+    """The instruction sets that the library was built with, best first; this processor may lack some of them."""
+    state = _decided()
+    return () if state.library is None else state.library.names
 
 
 def describe() -> str:
@@ -271,12 +272,10 @@ def _load(path: Path) -> Library:
         function.argtypes = arguments
     if _runner is not None:
         c.lapis_use_runner(_runner)
-    names = [c.lapis_isa_name(index).decode() for index in range(_count(c))]
-    return Library(path, c, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
+    names = _isa_names(c)
+    return Library(path, c, names, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
 
 
-def _count(c: ctypes.CDLL) -> int:
-    count = 0
-    while c.lapis_isa_name(count) is not None:
-        count += 1
-    return count
+def _isa_names(c: ctypes.CDLL) -> tuple[str, ...]:
+    found = takewhile(lambda name: name is not None, map(c.lapis_isa_name, count()))
+    return tuple(name.decode() for name in found)

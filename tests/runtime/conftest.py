@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lapis import native
 from lapis.config import LapisConfig
 from lapis.convert.network import Network
 from lapis.convert.synthetic import random_network
-from tests.ops.conftest import run_on
+from tests.ops.conftest import ISAS, run_on
 
 DEPLOYED: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}
 
@@ -31,7 +30,7 @@ def images_for(network: Network, batch: int, seed: int = 0) -> npt.NDArray[np.ui
     return np.random.default_rng(seed).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
 
 
-@pytest.fixture(params=native.ISAS)
+@pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     with run_on(request.param):
         yield request.param
