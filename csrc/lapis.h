@@ -19,7 +19,7 @@ extern "C" {
 #define LAPIS_API __attribute__((visibility("default")))
 
 /* Raised whenever a signature below changes; the Python side refuses another number. */
-#define LAPIS_ABI 2
+#define LAPIS_ABI 3
 
 typedef enum {
     LAPIS_OK = 0,
@@ -43,6 +43,11 @@ typedef struct {
 } lapis_pairs;
 
 LAPIS_API int32_t lapis_abi(void);
+
+/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for an
+ * unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
+LAPIS_API int64_t lapis_struct_size(const char *name);
+LAPIS_API const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset, int64_t *size);
 
 /* Run tasks on the threads of an OpenMP runtime that the process already has, by its GOMP_parallel; NULL returns to
  * threads of our own. Two sets of threads would fight for the same cores. */

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,3 +185,38 @@ def test_sizes_out_of_range_are_refused_before_anything_runs() -> None:
     status = native.library().lapis_distance(record, None, None, None, native.OUT_I32, 1)
     with pytest.raises(LapisError, match="size is out of range"):
         native.check(status)
+
+
+def like_pairs(*fields: tuple[str, Any]) -> type[ctypes.Structure]:
+    """A struct with these fields instead of those of `native.Pairs`."""
+    return type("Wrong", (ctypes.Structure,), {"_fields_": fields})
+
+
+FIELDS = tuple(native.Pairs._fields_)
+WRONG = {
+    "two fields exchanged": (FIELDS[1], FIELDS[0], *FIELDS[2:]),
+    "a field too few": FIELDS[:-1],
+    "a field too many": (*FIELDS, ("threads", ctypes.c_int64)),
+    "a field of another size": (("batch", ctypes.c_int32), *FIELDS[1:]),
+    "a last field of another size": (*FIELDS[:-1], ("relation", ctypes.c_int16)),
+    "another name": (*FIELDS[:-1], ("kind", ctypes.c_int32)),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG.keys())
+def test_a_library_whose_structs_differ_from_pythons_is_refused(
+    fields: tuple[tuple[str, Any], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(native._STRUCTS, "lapis_pairs", like_pairs(*fields))
+    before = native.isa()
+    refusal = "lapis_pairs has .* where this Python has .*; rebuild with `make native`"
+    with pytest.raises(LapisError, match=refusal), native.force("scalar", native._find()):
+        pass
+    assert native.isa() == before
+
+
+@needs_library
+def test_a_struct_that_the_library_does_not_know_is_refused() -> None:
+    with pytest.raises(LapisError, match="lapis_nothing has 0 bytes in all"):
+        native.check_structs(native.library(), {"lapis_nothing": native.Pairs})

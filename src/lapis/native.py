@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -23,7 +23,7 @@ from lapis.config import nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 2
+ABI = 3
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
@@ -70,6 +70,10 @@ _PROBLEMS = {
     4: "a distance with its delay lies outside the affinity table; build the table for C * T plus the largest delay",
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
+
+# Python's copies of the structs of csrc/lapis.h; loading refuses a library that has them otherwise.
+_STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
+_FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
 
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _pairs = ctypes.POINTER(Pairs)
@@ -175,6 +179,23 @@ def check(status: int) -> None:
         raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
 
 
+def check_structs(c: ctypes.CDLL, structs: dict[str, type[ctypes.Structure]]) -> None:
+    """Refuse a library whose C structs are not laid out as their Python copies, given by their C names."""
+    for name, struct in structs.items():
+        for found, expected in zip(_library_layout(c, name), _python_layout(struct), strict=False):
+            if found != expected:
+                raise LapisError(
+                    f"the native library's {name} has {found} where this Python has {expected}; "
+                    "rebuild with `make native`"
+                )
+
+
+def read_names(name_of: Callable[[int], bytes | None]) -> tuple[str, ...]:
+    """What a function of the library calls 0, 1, 2 and so on, up to its first NULL."""
+    names = takewhile(lambda name: name is not None, map(name_of, count()))
+    return tuple(name.decode() for name in names if name is not None)
+
+
 def share_threads() -> None:
     """Let kernels run on the OpenMP threads that torch brought, wherever it brought the GNU ones; call it after torch.
 
@@ -266,16 +287,31 @@ def _load(path: Path) -> Library:
         raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p
     c.lapis_isa_name.argtypes = [_i32]
+    c.lapis_struct_size.restype = _i64
+    c.lapis_struct_size.argtypes = [ctypes.c_char_p]
+    c.lapis_struct_field.restype = ctypes.c_char_p
+    c.lapis_struct_field.argtypes = [ctypes.c_char_p, _i32, ctypes.POINTER(_i64), ctypes.POINTER(_i64)]
+    check_structs(c, _STRUCTS)
     for name, arguments in _SIGNATURES.items():
         function = getattr(c, name)
         function.restype = _i32
         function.argtypes = arguments
     if _runner is not None:
         c.lapis_use_runner(_runner)
-    names = _isa_names(c)
+    names = read_names(c.lapis_isa_name)
     return Library(path, c, names, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
 
 
-def _isa_names(c: ctypes.CDLL) -> tuple[str, ...]:
-    found = takewhile(lambda name: name is not None, map(c.lapis_isa_name, count()))
-    return tuple(name.decode() for name in found)
+def _python_layout(struct: type[ctypes.Structure]) -> list[str]:
+    """One line for each field, and a last one for the whole, so that no layout is the beginning of another."""
+    places = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
+    lines = [_FIELD_LINE.format(name, place.offset, place.size) for name, place in places]
+    return [*lines, _SIZE_LINE.format(ctypes.sizeof(struct))]
+
+
+def _library_layout(c: ctypes.CDLL, struct: str) -> list[str]:
+    offset, size = _i64(), _i64()
+    lines: list[str] = []
+    while name := c.lapis_struct_field(struct.encode(), len(lines), ctypes.byref(offset), ctypes.byref(size)):
+        lines.append(_FIELD_LINE.format(name.decode(), offset.value, size.value))
+    return [*lines, _SIZE_LINE.format(c.lapis_struct_size(struct.encode()))]
