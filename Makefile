@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-NATIVE := CMakeLists.txt $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*.inc)
+NATIVE := CMakeLists.txt $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help

@@ -3,7 +3,7 @@
 #define LAPIS_ISA_H
 
 #include "engine/stages.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 typedef struct {
     const char *name;

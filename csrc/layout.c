@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Every field of every such struct. */
 #define STRUCTS(STRUCT) STRUCT(lapis_pairs) STRUCT(lapis_layer) STRUCT(lapis_block) STRUCT(lapis_model)

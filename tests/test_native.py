@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lapis import native
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.native import l1_distance, l1_distance_backward
 
-ISA_LIST = Path(__file__).resolve().parents[1] / "csrc" / "isas.inc"
+SOURCES = Path(__file__).resolve().parents[1] / "csrc"
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 
 
@@ -38,10 +39,25 @@ def test_the_best_instruction_set_is_in_use_unless_told_otherwise() -> None:
 
 @needs_library
 def test_instruction_sets_are_those_of_the_one_list_in_its_order() -> None:
-    listed = re.findall(r"^ISA\((\w+), \w+\)", ISA_LIST.read_text(), re.MULTILINE)
+    listed = re.findall(r"^ISA\((\w+), \w+\)", (SOURCES / "isas.inc").read_text(), re.MULTILINE)
     built = native.known_isas()
     assert built
     assert list(built) == [name for name in listed if name in built]
+
+
+def test_no_two_source_files_share_a_name() -> None:
+    # A header beside its own source is one name.
+    names = {path.with_suffix("") for path in SOURCES.rglob("*.*")}
+    shared = [name for name, uses in Counter(path.name for path in names).items() if uses > 1]
+    assert names
+    assert not shared
+
+
+def test_headers_are_guarded_and_templates_are_not() -> None:
+    for path in SOURCES.rglob("*.*"):
+        guarded = re.search(r"^#ifndef (LAPIS_\w*H)\n#define \1\n", path.read_text(), re.MULTILINE) is not None
+        assert guarded == (path.suffix == ".h"), path
+        assert path.suffix in {".c", ".h", ".inc"}, path
 
 
 @needs_library

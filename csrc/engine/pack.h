@@ -2,7 +2,7 @@
 #ifndef LAPIS_PACK_H
 #define LAPIS_PACK_H
 
-#include "../engine.h"
+#include "engine.h"
 #include "stages.h"
 
 /* Two passes over the same calls: with `base` NULL sizes are added up, then pieces are handed out. */

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "../kernels.h"
+#include "../kernels/kernels.h"
 
 /* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache, and
  * the share of inputs above which the dense kernel is faster. */

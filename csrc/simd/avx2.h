@@ -1,5 +1,9 @@
 /* 256-bit vectors: the names that the kernels are written in. Also the part that is 256 bits wide everywhere. */
+#ifndef LAPIS_SIMD_AVX2_H
+#define LAPIS_SIMD_AVX2_H
+
 #include <immintrin.h>
+#include <stdint.h>
 
 typedef __m256i ints;
 typedef __m256 floats;
@@ -56,3 +60,5 @@ JOINED_LANES(sum_of_lanes, _mm_add_epi32)
 /* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then waits
  * for memory. */
 #define accumulate16(sum, x) __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x))
+
+#endif

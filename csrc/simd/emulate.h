@@ -1,5 +1,11 @@
 /* AVX-512 from SIMDe's portable versions, and what SIMDe 0.7.4 lacks or has wrong. Proven by the same tests that the
  * hardware's instructions pass where there are any. */
+#ifndef LAPIS_SIMD_EMULATE_H
+#define LAPIS_SIMD_EMULATE_H
+
+#include <stdint.h>
+#include <string.h>
+
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
@@ -55,3 +61,5 @@ EMULATED_REDUCE(reduce_add_epi64, int64_t, (uint64_t)a + (uint64_t)b)
 #define _mm512_reduce_max_epi32(a) emulated_reduce_max_epi32(a)
 #define _mm512_reduce_add_epi32(a) emulated_reduce_add_epi32(a)
 #define _mm512_reduce_add_epi64(a) emulated_reduce_add_epi64(a)
+
+#endif

@@ -19,7 +19,7 @@ from lapis.trace import POINTS, Point, Trace
 
 Scores = npt.NDArray[np.int64]
 
-# As csrc/engine.h has them, which is checked when the library is opened.
+# As csrc/engine/engine.h has them, which is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
 
