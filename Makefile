@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 NATIVE := CMakeLists.txt $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
+# Whether a warning of the C compiler is an error: in CI it is.
+WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
@@ -33,19 +35,19 @@ format: $(READY)  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff check --fix .
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
-	$(CMAKE) -S . -B build/native -G Ninja
+	$(CMAKE) -S . -B build/native -G Ninja -DLAPIS_WERROR=$(WERROR)
 	$(CMAKE) --build build/native
 	cp build/native/_kernels.so src/lapis/_kernels.so
 
 # A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
 emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
 	@if echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1; then \
-	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON >/dev/null && $(CMAKE) --build build/emulate; \
+	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && $(CMAKE) --build build/emulate; \
 	else echo "no SIMDe headers (libsimde-dev): AVX-512 kernels are tested only where the processor has them"; fi
 
 # The instruction sets of this processor; emulated AVX-512 takes the sanitizers' compiler half an hour.
 sanitize: $(READY)  ## run the tests of kernels and engine under the address and undefined-behaviour sanitizers
-	$(CMAKE) -S . -B build/sanitize -G Ninja -DLAPIS_SANITIZE=ON
+	$(CMAKE) -S . -B build/sanitize -G Ninja -DLAPIS_SANITIZE=ON -DLAPIS_WERROR=$(WERROR)
 	$(CMAKE) --build build/sanitize
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
