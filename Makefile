@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-NATIVE := CMakeLists.txt $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
+CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
@@ -14,7 +14,7 @@ CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt $(NATIVE)
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(CODE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
@@ -29,10 +29,12 @@ check: $(READY)  ## formatter, linter, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CODE)
 
 format: $(READY)  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CODE)
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
 	$(CMAKE) -S . -B build/native -G Ninja -DLAPIS_WERROR=$(WERROR)

@@ -65,7 +65,7 @@ LAPIS_API int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const 
                                  int32_t threads);
 
 /* grad_q_ic = sum_j g_ij s(q_ic - k_jc), grad_k_jc = -sum_i g_ij s(q_ic - k_jc), with s = sign (l1) or sign where the
- * codes differ by at most one (hamming, a surrogate). g [B,H,N,M] contiguous; outputs contiguous, either may be NULL. */
+ * codes differ by at most one (hamming, a surrogate). g [B,H,N,M] and the outputs contiguous; an output may be NULL. */
 LAPIS_API int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
                                           float *grad_q, float *grad_k, int32_t threads);
 

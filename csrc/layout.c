@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 
 /* Every field of every such struct. */
+/* clang-format off */
 #define STRUCTS(STRUCT) STRUCT(lapis_pairs) STRUCT(lapis_layer) STRUCT(lapis_block) STRUCT(lapis_model)
 #define FIELDS_OF_lapis_pairs(FIELD, s)                                                                               \
     FIELD(s, batch) FIELD(s, heads) FIELD(s, rows) FIELD(s, keys) FIELD(s, channels) FIELD(s, q_stride)               \
@@ -21,6 +22,7 @@
     FIELD(s, low_v) FIELD(s, low_readout) FIELD(s, low_mlp) FIELD(s, low_hidden) FIELD(s, mean_pooling)               \
     FIELD(s, stream_bits) FIELD(s, pooled_bits) FIELD(s, eps) FIELD(s, patch_weight) FIELD(s, patch_shift)            \
     FIELD(s, position) FIELD(s, head_weight) FIELD(s, head_bias) FIELD(s, blocks)
+/* clang-format on */
 
 /* The structs have no padding where pointers take 8 bytes, so a field that is not listed above shows in the sum. */
 #define ADD_SIZE(s, field) +sizeof(((s *)0)->field)

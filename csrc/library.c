@@ -1,4 +1,4 @@
-/* Entry points: check the arguments, cut the work into tasks, hand them to the kernels of the selected instruction set. */
+/* Entry points: check the arguments, cut the work into tasks, hand them to the selected instruction set's kernels. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static int32_t worthwhile(double operations, int32_t threads) {
     return most < threads ? (most < 1 ? 1 : (int32_t)most) : threads;
 }
 
-/* Rows of one (b, h) are cut only when there are too few (b, h) to keep every thread busy: each part repacks the keys. */
+/* Rows of one (b, h) are cut only where there are too few (b, h) to keep threads busy: each part repacks the keys. */
 static int64_t parts_for(int64_t heads, int64_t rows, int32_t threads) {
     if (threads <= 1 || heads >= 4 * (int64_t)threads) return 1;
     int64_t parts = (4 * (int64_t)threads + heads - 1) / heads, most = (rows + 31) / 32;

@@ -198,7 +198,8 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_eng
     e->channels = model->width / model->heads;
     e->acc_stride = round_up(e->channels, 16);
     e->threads = threads < MAX_TEAM ? threads : MAX_TEAM;
-    e->unit_images = UNIT_ROWS / e->tokens < 1 ? 1 : UNIT_ROWS / e->tokens > MAX_UNIT ? MAX_UNIT : UNIT_ROWS / e->tokens;
+    int64_t unit = UNIT_ROWS / e->tokens;
+    e->unit_images = unit < 1 ? 1 : unit > MAX_UNIT ? MAX_UNIT : unit;
     e->stream_stride = round_up(model->width, STREAM_UNIT);
     e->code_stride = code_stride(model->width);
     e->qkv_stride = code_stride(3 * model->width);
@@ -300,10 +301,7 @@ static void embed(part *w) {
         e->functions->patch(&e->patch, w->mine->patches, rows, e->position + padded + from * e->position_stride,
                       e->position_stride, stream + (1 + from) * e->stream_stride, e->stream_stride);
         if (from) continue;
-        for (int64_t c = 0; c < padded; c++) {
-            int32_t x = e->position[c], limit = e->patch.limit;
-            stream[c] = x < -limit ? -limit : x > limit - 1 ? limit - 1 : x;
-        }
+        for (int64_t c = 0; c < padded; c++) stream[c] = within(e->position[c], e->patch.limit);
     }
     charge(w, LAPIS_STAGE_EMBED);
 }

@@ -96,6 +96,11 @@ typedef struct {
     double (*peak)(int64_t rounds, int64_t (*clock)(void));
 } engine_functions;
 
+/* The stream is kept within -limit..limit - 1. */
+static inline int32_t within(int64_t x, int32_t limit) {
+    return (int32_t)(x < -limit ? -limit : x > limit - 1 ? limit - 1 : x);
+}
+
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
 static inline int64_t norm_mean(int64_t sum, int64_t width) {
     int64_t over = 2 * sum + width, under = 2 * width;
