@@ -1,8 +1,8 @@
 /* The native library of Lapis: plain C, no Python, no torch.
  *
  * Codes are integers 0..255 held as u8, or as fp32 of integer value (training; negative codes are shifted inside,
- * which no relation here can see). Arrays are [batch, heads, tokens, channels] with channels contiguous; the other three
- * axes are given as strides in elements, so a view of [batch, tokens, heads, channels] needs no copy.
+ * which no relation here can see). Arrays are [batch, heads, tokens, channels] with channels contiguous; the other
+ * three axes are given as strides in elements, so a view of [batch, tokens, heads, channels] needs no copy.
  *
  * Every function may be called from several threads at once, starts at most `threads` of its own for the length of the
  * call, and returns a lapis_status. Nothing is kept between calls but one scratch buffer.
@@ -23,7 +23,7 @@ extern "C" {
 
 typedef enum {
     LAPIS_OK = 0,
-    LAPIS_BAD_ARGUMENT = 1,  /* a size, a null pointer or an enum out of range */
+    LAPIS_BAD_ARGUMENT = 1, /* a size, a null pointer or an enum out of range */
     LAPIS_OUT_OF_MEMORY = 2,
     LAPIS_BAD_CODES = 3,     /* fp32 codes that are not integers, or that span more than 0..255 */
     LAPIS_BAD_DISTANCE = 4,  /* a distance (with its delay) outside the affinity table */
@@ -44,8 +44,8 @@ typedef struct {
 
 LAPIS_API int32_t lapis_abi(void);
 
-/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for an
- * unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
+/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for
+ * an unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
 LAPIS_API int64_t lapis_struct_size(const char *name);
 LAPIS_API const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset, int64_t *size);
 

@@ -26,8 +26,8 @@
 
 /* The structs have no padding where pointers take 8 bytes, so a field that is not listed above shows in the sum. */
 #define ADD_SIZE(s, field) +sizeof(((s *)0)->field)
-#define CHECK(s)                                                                              \
-    _Static_assert(sizeof(void *) != 8 || 0 FIELDS_OF_##s(ADD_SIZE, s) == sizeof(s),          \
+#define CHECK(s)                                                                     \
+    _Static_assert(sizeof(void *) != 8 || 0 FIELDS_OF_##s(ADD_SIZE, s) == sizeof(s), \
                    "csrc/layout.c must list every field of " #s ", which must have no padding");
 STRUCTS(CHECK)
 
@@ -63,8 +63,12 @@ const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset,
 
 /* Under the names of lapis.trace. */
 static const char *const POINT_NAMES[LAPIS_POINTS] = {
-    [LAPIS_AT_ATTENTION] = "attention_in", [LAPIS_AT_Q] = "q",         [LAPIS_AT_K] = "k",
-    [LAPIS_AT_V] = "v",                    [LAPIS_AT_READOUT] = "readout", [LAPIS_AT_MLP] = "mlp_in",
+    [LAPIS_AT_ATTENTION] = "attention_in",
+    [LAPIS_AT_Q] = "q",
+    [LAPIS_AT_K] = "k",
+    [LAPIS_AT_V] = "v",
+    [LAPIS_AT_READOUT] = "readout",
+    [LAPIS_AT_MLP] = "mlp_in",
     [LAPIS_AT_HIDDEN] = "mlp_hidden",
 };
 
@@ -73,9 +77,10 @@ const char *lapis_engine_point_name(int32_t index) {
 }
 
 static const char *const STAGE_NAMES[LAPIS_STAGES] = {
-    [LAPIS_STAGE_EMBED] = "embed", [LAPIS_STAGE_NORM] = "norm", [LAPIS_STAGE_QKV] = "qkv",
-    [LAPIS_STAGE_ATTENTION] = "attention", [LAPIS_STAGE_PROJ] = "proj", [LAPIS_STAGE_FC1] = "fc1",
-    [LAPIS_STAGE_FC2] = "fc2", [LAPIS_STAGE_HEAD] = "head",
+    [LAPIS_STAGE_EMBED] = "embed", [LAPIS_STAGE_NORM] = "norm",
+    [LAPIS_STAGE_QKV] = "qkv",     [LAPIS_STAGE_ATTENTION] = "attention",
+    [LAPIS_STAGE_PROJ] = "proj",   [LAPIS_STAGE_FC1] = "fc1",
+    [LAPIS_STAGE_FC2] = "fc2",     [LAPIS_STAGE_HEAD] = "head",
 };
 
 const char *lapis_engine_stage_name(int32_t index) {

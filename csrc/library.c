@@ -115,17 +115,25 @@ static int run_attention(const void *job, int64_t task, unsigned char *scratch) 
     return j->kernels->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
 }
 
-int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v,
-                        const int64_t *v_stride, const float *table, const double *gain, int64_t size,
-                        const int32_t *delay, int32_t row_scale, float *y, const int64_t *y_stride, int32_t threads) {
+int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v, const int64_t *v_stride,
+                        const float *table, const double *gain, int64_t size, const int32_t *delay, int32_t row_scale,
+                        float *y, const int64_t *y_stride, int32_t threads) {
     if (bad_pairs(pairs) || pairs->keys < 1 || size < 1 || size > INT32_MAX) return LAPIS_BAD_ARGUMENT;
     if (row_scale < LAPIS_EXACT || row_scale > LAPIS_POW2) return LAPIS_BAD_ARGUMENT;
     if (pair_operations(pairs) == 0) return LAPIS_OK;
     if (!q || !k || !v || !v_stride || !table || !y || !y_stride || (row_scale == LAPIS_POW2 && !gain))
         return LAPIS_BAD_ARGUMENT;
     threads = worthwhile(4 * pair_operations(pairs), threads);
-    attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .gain = gain, .size = size,
-                           .delay = delay, .row_scale = row_scale, .y = y};
+    attention_call call = {.p = *pairs,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .table = table,
+                           .gain = gain,
+                           .size = size,
+                           .delay = delay,
+                           .row_scale = row_scale,
+                           .y = y};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.y_stride[i] = y_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
     pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
@@ -137,7 +145,7 @@ static int run_integer_attention(const void *job, int64_t task, unsigned char *s
     place w = place_of(j, task);
     int64_t n = j->p->rows;
     return j->kernels->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
-                                     scratch);
+                                         scratch);
 }
 
 int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k, const uint8_t *v,
@@ -151,8 +159,17 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
     if (!q || !k || !v || !v_stride || !table || !row_exponent || !acc || !acc_stride || !zint)
         return LAPIS_BAD_ARGUMENT;
     threads = worthwhile(3 * pair_operations(pairs), threads);
-    integer_attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .row_exponent = row_exponent,
-                                   .exponents = exponents, .size = size, .delay = delay, .acc = acc, .zint = zint};
+    integer_attention_call call = {.p = *pairs,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .table = table,
+                                   .row_exponent = row_exponent,
+                                   .exponents = exponents,
+                                   .size = size,
+                                   .delay = delay,
+                                   .acc = acc,
+                                   .zint = zint};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.acc_stride[i] = acc_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
     pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
@@ -206,8 +223,17 @@ int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *st
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.kernels = kernels(), .x = x, .step = step, .offset = offset, .columns = columns, .rows = rows,
-                 .per_row = per_row, .low = low, .high = high, .value = value, .codes = codes};
+    lsq_job j = {.kernels = kernels(),
+                 .x = x,
+                 .step = step,
+                 .offset = offset,
+                 .columns = columns,
+                 .rows = rows,
+                 .per_row = per_row,
+                 .low = low,
+                 .high = high,
+                 .value = value,
+                 .codes = codes};
     return lsq_run(&j, threads);
 }
 
@@ -219,8 +245,18 @@ static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *
     if (grad_offset) *grad_offset = 0;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x || !grad) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.kernels = kernels(), .x = x, .grad = grad, .step = step, .offset = offset, .columns = columns, .rows = rows,
-                 .per_row = per_row, .low = low, .high = high, .grad_x = grad_x, .backward = backward};
+    lsq_job j = {.kernels = kernels(),
+                 .x = x,
+                 .grad = grad,
+                 .step = step,
+                 .offset = offset,
+                 .columns = columns,
+                 .rows = rows,
+                 .per_row = per_row,
+                 .low = low,
+                 .high = high,
+                 .grad_x = grad_x,
+                 .backward = backward};
     int64_t chunks = rows * ((columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
     j.sums = malloc((size_t)chunks * sizeof *j.sums);
     if (!j.sums) return LAPIS_OUT_OF_MEMORY;

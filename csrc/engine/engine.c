@@ -50,7 +50,7 @@ struct lapis_engine {
     patch_call patch;
     int32_t *position;
     int64_t position_stride; /* of the patches' rows */
-    int16_t *head_weight; /* [classes, D padded to 16] */
+    int16_t *head_weight;    /* [classes, D padded to 16] */
     int64_t *head_bias;
     int plain_head; /* whether a weight of -32768 keeps products from being summed in pairs */
     unit_memory *units;
@@ -66,15 +66,26 @@ static int64_t code_stride(int64_t channels) {
 }
 
 static lapis_pairs pairs_of(const lapis_engine *e) {
-    return (lapis_pairs){.batch = 1, .heads = e->m.heads, .rows = e->tokens, .keys = e->tokens, .channels = e->channels,
-                         .q_stride = {0, e->channels, e->qkv_stride}, .k_stride = {0, e->channels, e->qkv_stride},
-                         .code_type = LAPIS_CODES_U8, .relation = LAPIS_L1};
+    return (lapis_pairs){.batch = 1,
+                         .heads = e->m.heads,
+                         .rows = e->tokens,
+                         .keys = e->tokens,
+                         .channels = e->channels,
+                         .q_stride = {0, e->channels, e->qkv_stride},
+                         .k_stride = {0, e->channels, e->qkv_stride},
+                         .code_type = LAPIS_CODES_U8,
+                         .relation = LAPIS_L1};
 }
 
 static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low) {
     int64_t padded = round_up(m->width, 16);
-    return (norm_call){.width = m->width, .padded = padded, .eps = m->eps, .low = (float)low, .high = (float)m->window,
-                       .gain = pack_words(p, gain, m->width, padded), .shift = pack_words(p, shift, m->width, padded)};
+    return (norm_call){.width = m->width,
+                       .padded = padded,
+                       .eps = m->eps,
+                       .low = (float)low,
+                       .high = (float)m->window,
+                       .gain = pack_words(p, gain, m->width, padded),
+                       .shift = pack_words(p, shift, m->width, padded)};
 }
 
 static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
@@ -119,8 +130,12 @@ static void pack_ends(lapis_engine *e) {
     plan *p = &e->weights;
     int64_t d = m->width, inputs = m->patch_size * m->patch_size * 3, padded = round_up(d, STREAM_UNIT);
     int32_t *shift = plan_take(p, padded * 4), *half = plan_take(p, padded * 4);
-    e->patch = (patch_call){.outputs = d, .inputs = round_up(inputs, 2), .shift = shift, .half = half,
-                            .panels = (d + e->functions->panel - 1) / e->functions->panel, .limit = 1 << m->stream_bits};
+    e->patch = (patch_call){.outputs = d,
+                            .inputs = round_up(inputs, 2),
+                            .shift = shift,
+                            .half = half,
+                            .panels = (d + e->functions->panel - 1) / e->functions->panel,
+                            .limit = 1 << m->stream_bits};
     e->patch.weight = pack_patch(p, e->functions, m->patch_weight, d, inputs);
     e->position = plan_take(p, m->position_rows * padded * 4);
     e->position_stride = m->position_rows == e->tokens ? padded : 0;
@@ -136,8 +151,7 @@ static void pack_ends(lapis_engine *e) {
         memcpy(e->head_weight + o * head_stride, m->head_weight + o * d, (size_t)d * 2);
         for (int64_t c = 0; c < d; c++) e->plain_head |= m->head_weight[o * d + c] == INT16_MIN;
     }
-    for (int64_t i = 0; i < m->position_rows; i++)
-        memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
+    for (int64_t i = 0; i < m->position_rows; i++) memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
 }
 
 static void plan_weights(lapis_engine *e) {
@@ -279,8 +293,7 @@ static void note(const part *w, int64_t index, int point, const uint8_t *codes, 
     if (!out) return;
     out += w->first * w->e->tokens * channels;
     for (int64_t row = w->from; row < w->to; row++)
-        for (int64_t c = 0; c < channels; c++)
-            out[row * channels + c] = (int8_t)(codes[row * stride + c] + low);
+        for (int64_t c = 0; c < channels; c++) out[row * channels + c] = (int8_t)(codes[row * stride + c] + low);
 }
 
 static void embed(part *w) {
@@ -299,7 +312,7 @@ static void embed(part *w) {
         }
         int32_t *stream = w->u.stream + image * e->tokens * e->stream_stride;
         e->functions->patch(&e->patch, w->mine->patches, rows, e->position + padded + from * e->position_stride,
-                      e->position_stride, stream + (1 + from) * e->stream_stride, e->stream_stride);
+                            e->position_stride, stream + (1 + from) * e->stream_stride, e->stream_stride);
         if (from) continue;
         for (int64_t c = 0; c < padded; c++) stream[c] = within(e->position[c], e->patch.limit);
     }
@@ -317,7 +330,10 @@ static void query(part *w, int64_t index) {
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
     norm(w, &b->attention_norm);
-    linear_call call = {.layer = &b->qkv, .codes = w->u.codes, .code_stride = e->code_stride, .out = w->u.qkv,
+    linear_call call = {.layer = &b->qkv,
+                        .codes = w->u.codes,
+                        .code_stride = e->code_stride,
+                        .out = w->u.qkv,
                         .out_stride = e->qkv_stride};
     e->functions->linear(&call, w->from, w->to);
     charge(w, LAPIS_STAGE_QKV);
@@ -340,9 +356,15 @@ static void attend(part *w, int64_t index) {
     int64_t heads = e->m.heads, n = e->tokens, stride = e->qkv_stride, d = e->m.width;
     /* Rows of a head are cut where whole heads would leave threads without work; each part packs the keys again. */
     int64_t parts = w->images * heads % w->pieces ? w->pieces : 1;
-    integer_attention_call call = {.p = pairs_of(e), .v_stride = {0, e->channels, stride}, .table = b->table,
-                                   .row_exponent = b->row_exponent, .exponents = b->exponents, .size = b->distances,
-                                   .delay = b->delay, .acc = w->mine->acc, .acc_stride = {0, 0, e->acc_stride},
+    integer_attention_call call = {.p = pairs_of(e),
+                                   .v_stride = {0, e->channels, stride},
+                                   .table = b->table,
+                                   .row_exponent = b->row_exponent,
+                                   .exponents = b->exponents,
+                                   .size = b->distances,
+                                   .delay = b->delay,
+                                   .acc = w->mine->acc,
+                                   .acc_stride = {0, 0, e->acc_stride},
                                    .zint = w->mine->mass};
     for (int64_t task = w->piece; task < w->images * heads * parts; task += w->pieces) {
         int64_t image = task / (heads * parts), h = task / parts % heads, cut = task % parts;
@@ -358,7 +380,7 @@ static void attend(part *w, int64_t index) {
         for (int64_t i = from; i < to; i++) {
             uint32_t z = w->mine->mass[h * n + i];
             e->functions->readout(&b->readout, w->mine->acc + i * e->acc_stride, e->channels, e->m.low_v * (int32_t)z,
-                            row_factor(z), out + i * e->code_stride);
+                                  row_factor(z), out + i * e->code_stride);
         }
     }
     charge(w, LAPIS_STAGE_ATTENTION);
@@ -368,9 +390,16 @@ static void feed_forward(part *w, int64_t index) {
     const lapis_engine *e = w->e;
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
-    linear_call proj = {.layer = &b->proj, .codes = w->u.mixed, .code_stride = e->code_stride, .stream = w->u.stream,
-                        .stream_stride = e->stream_stride, .limit = 1 << m->stream_bits};
-    linear_call fc1 = {.layer = &b->fc1, .codes = w->u.codes, .code_stride = e->code_stride, .out = w->u.hidden,
+    linear_call proj = {.layer = &b->proj,
+                        .codes = w->u.mixed,
+                        .code_stride = e->code_stride,
+                        .stream = w->u.stream,
+                        .stream_stride = e->stream_stride,
+                        .limit = 1 << m->stream_bits};
+    linear_call fc1 = {.layer = &b->fc1,
+                       .codes = w->u.codes,
+                       .code_stride = e->code_stride,
+                       .out = w->u.hidden,
                        .out_stride = e->hidden_stride};
     linear_call fc2 = proj;
     fc2.layer = &b->fc2, fc2.codes = w->u.hidden, fc2.code_stride = e->hidden_stride;
@@ -391,7 +420,8 @@ static void feed_forward(part *w, int64_t index) {
 static void classify(part *w) {
     const lapis_engine *e = w->e;
     int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
-    int64_t (*head)(const int16_t *, const int16_t *, int64_t) = e->plain_head ? engine_scalar.head : e->functions->head;
+    int64_t (*head)(const int16_t *, const int16_t *, int64_t) =
+        e->plain_head ? engine_scalar.head : e->functions->head;
     for (int64_t image = w->piece; image < w->images; image += w->pieces) {
         int32_t *token = w->u.stream + image * e->tokens * e->stream_stride;
         if (e->m.mean_pooling)
@@ -420,7 +450,11 @@ static void classify(part *w) {
 
 static part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces) {
     lapis_engine *e = job->e;
-    part w = {.job = job, .e = e, .u = e->units[memory], .mine = e->memory + thread, .pieces = pieces,
+    part w = {.job = job,
+              .e = e,
+              .u = e->units[memory],
+              .mine = e->memory + thread,
+              .pieces = pieces,
               .first = unit * job->images_a_unit};
     w.images = job->batch - w.first < job->images_a_unit ? job->batch - w.first : job->images_a_unit;
     w.rows = w.images * e->tokens;
@@ -492,8 +526,14 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     lapis_engine *e = engine;
     int64_t units = (batch + e->unit_images - 1) / e->unit_images;
     int64_t even = (batch + units - 1) / units;
-    run job = {.e = e, .images = images, .batch = batch, .images_a_unit = even, .units = (batch + even - 1) / even,
-               .scores = scores, .nanoseconds = nanoseconds, .trace = trace};
+    run job = {.e = e,
+               .images = images,
+               .batch = batch,
+               .images_a_unit = even,
+               .units = (batch + even - 1) / even,
+               .scores = scores,
+               .nanoseconds = nanoseconds,
+               .trace = trace};
     job.solo = job.units / e->threads * e->threads;
     team_run(run_member, &job, e->threads);
     return atomic_load(&job.status);
@@ -504,7 +544,8 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
                             int32_t out_high, const float *rise, const float *fall, int32_t stream_bits, uint8_t *out,
                             int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
-    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low) return LAPIS_BAD_ARGUMENT;
+    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
+        return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
     const engine_functions *functions = current_isa()->engine;
     ladder steps;
@@ -531,8 +572,13 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);
     }
-    linear_call call = {.layer = &packed, .codes = in_codes, .code_stride = in_stride, .out = out_codes,
-                        .out_stride = out_stride, .stream = moving, .stream_stride = stream_stride,
+    linear_call call = {.layer = &packed,
+                        .codes = in_codes,
+                        .code_stride = in_stride,
+                        .out = out_codes,
+                        .out_stride = out_stride,
+                        .stream = moving,
+                        .stream_stride = stream_stride,
                         .limit = 1 << stream_bits};
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {

@@ -38,10 +38,10 @@ typedef struct {
     int64_t position_rows; /* N, or 2: class token, patches */
     int32_t window;
     int32_t low_attention, low_qk, low_v, low_readout, low_mlp, low_hidden;
-    int32_t mean_pooling; /* the rounded mean of the patches, or the class token */
-    int32_t stream_bits;  /* the stream is kept within -2^bits..2^bits - 1 */
-    int32_t pooled_bits;  /* fractional bits of the final token */
-    double eps;           /* LayerNorm's, in units of the stream */
+    int32_t mean_pooling;        /* the rounded mean of the patches, or the class token */
+    int32_t stream_bits;         /* the stream is kept within -2^bits..2^bits - 1 */
+    int32_t pooled_bits;         /* fractional bits of the final token */
+    double eps;                  /* LayerNorm's, in units of the stream */
     const int16_t *patch_weight; /* [D, P*P*3] */
     const uint8_t *patch_shift;  /* [D] */
     const int32_t *position;     /* [position_rows, D] */

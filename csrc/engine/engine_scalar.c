@@ -24,9 +24,9 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
                 *h = within((int64_t)*h + (int32_t)floorf(pre), call->limit);
             } else {
                 float least = layer->least[o], most = least + layer->span[o];
-                call->out[row * call->out_stride + o] =
-                    layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
-                                             : (uint8_t)(floorf(clamp(pre, least, most)) - least);
+                call->out[row * call->out_stride + o] = layer->kind == TO_LADDER
+                                                            ? (uint8_t)count_levels(layer->steps, pre)
+                                                            : (uint8_t)(floorf(clamp(pre, least, most)) - least);
             }
         }
 }

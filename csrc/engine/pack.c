@@ -70,8 +70,12 @@ static int32_t panel_period(const int8_t *weight, int64_t panel, int64_t groups,
 void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, linear *out) {
     int64_t panel = functions->panel, groups = (shape.inputs + 3) / 4, panels = (shape.outputs + panel - 1) / panel;
     int64_t padded = panels * panel;
-    *out = (linear){.outputs = shape.outputs, .inputs = shape.inputs, .groups = groups, .panels = panels,
-                    .kind = shape.kind, .steps = shape.steps};
+    *out = (linear){.outputs = shape.outputs,
+                    .inputs = shape.inputs,
+                    .groups = groups,
+                    .panels = panels,
+                    .kind = shape.kind,
+                    .steps = shape.steps};
     out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
     out->least = plan_take(p, padded * 2);
@@ -139,7 +143,8 @@ void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *o
         }
 }
 
-int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs, int64_t inputs) {
+int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs,
+                    int64_t inputs) {
     int64_t panel = functions->panel, even = round_up(inputs, 2), padded = round_up(outputs, panel);
     int16_t *out = plan_take(p, padded * even * 2);
     for (int64_t o = 0; out && o < outputs; o++)

@@ -9,8 +9,8 @@
 
 #include "../kernels/kernels.h"
 
-/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache, and
- * the share of inputs above which the dense kernel is faster. */
+/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache,
+ * and the share of inputs above which the dense kernel is faster. */
 enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 35 };
 
 enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
@@ -34,11 +34,11 @@ typedef struct {
     float *scale, *shift; /* [padded outputs] */
     int16_t *least;       /* [padded outputs] the least code, for TO_CODES */
     uint8_t *span;        /* [padded outputs] the greatest code less the least */
-    int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
+    int32_t *period;      /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
-    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs the
-     * second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
+    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs
+     * the second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
     int8_t *spike_weight;
     int32_t segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
@@ -77,8 +77,8 @@ typedef struct {
 } readout_call;
 
 typedef struct {
-    int64_t panel; /* outputs of a panel */
-    int64_t tile;  /* rows of a tile */
+    int64_t panel;   /* outputs of a panel */
+    int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
     /* Rows of a TO_STREAM layer by their events, where few enough inputs spike; 0 if not done. NULL: always dense. */
     int (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);

@@ -62,8 +62,7 @@ static size_t code_bytes(const lapis_pairs *p) {
     return (size_t)(round_up(p->rows * p->channels, 64) + round_up(p->keys * p->channels, 64));
 }
 
-static int distance(const distance_call *call, int64_t b, int64_t h, int64_t from, int64_t to,
-                    unsigned char *scratch) {
+static int distance(const distance_call *call, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
     int status = gather_codes(p, call->q, call->k, b, h, from, to, q, k);

@@ -43,15 +43,15 @@ EMULATED_LANES(cvtusepi32_epi8, simde__m512i, uint32_t, 16, simde__m128i, uint8_
 #define _mm512_cvtusepi32_epi8(a) emulated_cvtusepi32_epi8(a)
 
 /* All lanes joined in one. */
-#define EMULATED_REDUCE(name_, lane_, expression_)                      \
-    static inline lane_ emulated_##name_(simde__m512i vector) {         \
-        lane_ lanes[64 / sizeof(lane_)];                                \
-        memcpy(lanes, &vector, sizeof vector);                          \
-        for (unsigned i = 1; i < 64 / sizeof(lane_); i++) {             \
-            const lane_ a = lanes[0], b = lanes[i];                     \
-            lanes[0] = (lane_)(expression_);                            \
-        }                                                               \
-        return lanes[0];                                                \
+#define EMULATED_REDUCE(name_, lane_, expression_)              \
+    static inline lane_ emulated_##name_(simde__m512i vector) { \
+        lane_ lanes[64 / sizeof(lane_)];                        \
+        memcpy(lanes, &vector, sizeof vector);                  \
+        for (unsigned i = 1; i < 64 / sizeof(lane_); i++) {     \
+            const lane_ a = lanes[0], b = lanes[i];             \
+            lanes[0] = (lane_)(expression_);                    \
+        }                                                       \
+        return lanes[0];                                        \
     }
 EMULATED_REDUCE(reduce_min_epi32, int32_t, a < b ? a : b)
 EMULATED_REDUCE(reduce_max_epi32, int32_t, a > b ? a : b)
