@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 READY  := $(VENV)/.ready
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
@@ -17,9 +18,11 @@ CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(CODE)
+# The tools that build come first and are used as they are, so that this build and that of `make native` are one.
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) scikit-build-core cmake ninja
+	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev]"
 	touch $@
 
 tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lock.json | $(READY)
@@ -30,7 +33,7 @@ tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lo
 demo: $(READY)  ## set up, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-test: $(READY) emulate  ## set up, then run every test
+test: native emulate  ## set up, then run every test
 	$(BIN)/python -m pytest
 
 check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types
@@ -47,9 +50,10 @@ format: $(READY) tools/biome/node_modules/.ready  ## rewrite the code as the for
 	$(BIOME) --write $(PAGE)
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
-	$(CMAKE) -S . -B build/native -G Ninja -DLAPIS_WERROR=$(WERROR)
-	$(CMAKE) --build build/native
-	cp build/native/_kernels.so src/lapis/_kernels.so
+	@if command -v $(CC) >/dev/null; then \
+	  $(CMAKE) -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DLAPIS_IN_PLACE=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && \
+	  $(CMAKE) --build build/native; \
+	else echo "no C compiler ($(CC)): numpy and torch do the kernels' work"; fi
 
 # A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
 emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
@@ -65,7 +69,7 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
 	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py
 
-bench: $(READY)  ## time the kernels beside torch, after checking their answers
+bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels
 
 docs: $(READY)  ## build the documentation into site/; a warning is an error
