@@ -58,11 +58,14 @@ static int64_t cut(int64_t rows, int64_t part, int64_t parts) {
     return part == parts || at_row > rows ? rows : at_row;
 }
 
+static head_rows rows_of(const pair_job *j, int64_t task) {
+    place w = place_of(j, task);
+    return (head_rows){w.b, w.h, cut(j->p->rows, w.part, j->parts), cut(j->p->rows, w.part + 1, j->parts)};
+}
+
 static int run_distance(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->kernels->distance(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->distance(j->call, rows_of(j, task), scratch);
 }
 
 int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
@@ -110,9 +113,7 @@ int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const v
 
 static int run_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->kernels->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->attention(j->call, rows_of(j, task), scratch);
 }
 
 int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v, const int64_t *v_stride,
@@ -142,10 +143,7 @@ int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, 
 
 static int run_integer_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->kernels->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
-                                         scratch);
+    return j->kernels->integer_attention(j->call, rows_of(j, task), scratch);
 }
 
 int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k, const uint8_t *v,
@@ -218,51 +216,42 @@ static int lsq_run(lsq_job *j, int32_t threads) {
     return parallel_for(run_lsq, j, tasks, worthwhile(8.0 * (double)j->rows * (double)j->columns, threads), 0);
 }
 
+/* What forward and backward have in common. */
+static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
+                          const float *offset, float low, float high) {
+    return (lsq_job){.kernels = kernels(),
+                     .x = x,
+                     .step = step,
+                     .offset = offset,
+                     .columns = columns,
+                     .rows = rows,
+                     .per_row = per_row,
+                     .low = low,
+                     .high = high};
+}
+
 int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
                   const float *offset, float low, float high, float *value, float *codes, int32_t threads) {
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.kernels = kernels(),
-                 .x = x,
-                 .step = step,
-                 .offset = offset,
-                 .columns = columns,
-                 .rows = rows,
-                 .per_row = per_row,
-                 .low = low,
-                 .high = high,
-                 .value = value,
-                 .codes = codes};
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.value = value, j.codes = codes;
     return lsq_run(&j, threads);
 }
 
-static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *grad, int64_t rows, int64_t columns,
-                            const float *step, int32_t per_row, const float *offset, float low, float high,
-                            float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
-    if (rows < 0 || columns < 0 || !step || !grad_step) return LAPIS_BAD_ARGUMENT;
-    for (int64_t i = 0; i < (per_row ? rows : 1); i++) grad_step[i] = 0;
+static int32_t lsq_gradient(lsq_job j, double *grad_step, double *grad_offset, int32_t threads) {
+    if (j.rows < 0 || j.columns < 0 || !j.step || !grad_step) return LAPIS_BAD_ARGUMENT;
+    for (int64_t i = 0; i < (j.per_row ? j.rows : 1); i++) grad_step[i] = 0;
     if (grad_offset) *grad_offset = 0;
-    if (rows == 0 || columns == 0) return LAPIS_OK;
-    if (!x || !grad) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.kernels = kernels(),
-                 .x = x,
-                 .grad = grad,
-                 .step = step,
-                 .offset = offset,
-                 .columns = columns,
-                 .rows = rows,
-                 .per_row = per_row,
-                 .low = low,
-                 .high = high,
-                 .grad_x = grad_x,
-                 .backward = backward};
-    int64_t chunks = rows * ((columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
+    if (j.rows == 0 || j.columns == 0) return LAPIS_OK;
+    if (!j.x || !j.grad) return LAPIS_BAD_ARGUMENT;
+    int64_t chunks = j.rows * ((j.columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
     j.sums = malloc((size_t)chunks * sizeof *j.sums);
     if (!j.sums) return LAPIS_OUT_OF_MEMORY;
     int status = lsq_run(&j, threads);
     for (int64_t i = 0; !status && i < chunks; i++) {
-        grad_step[per_row ? i / j.chunks : 0] += j.sums[i].step;
+        grad_step[j.per_row ? i / j.chunks : 0] += j.sums[i].step;
         if (grad_offset) *grad_offset += j.sums[i].offset;
     }
     free(j.sums);
@@ -272,13 +261,15 @@ static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *
 int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(kernels()->lsq_value_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
-                        grad_step, grad_offset, threads);
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_value_backward;
+    return lsq_gradient(j, grad_step, grad_offset, threads);
 }
 
 int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(kernels()->lsq_codes_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
-                        grad_step, grad_offset, threads);
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_codes_backward;
+    return lsq_gradient(j, grad_step, grad_offset, threads);
 }

@@ -371,7 +371,8 @@ static void attend(part *w, int64_t index) {
         int64_t from = n * cut / parts, to = n * (cut + 1) / parts;
         const uint8_t *qkv = w->u.qkv + image * n * stride;
         call.q = qkv, call.k = qkv + d, call.v = qkv + 2 * d;
-        int status = e->kernels->integer_attention(&call, 0, h, from, to, w->mine->scratch), none = LAPIS_OK;
+        int status = e->kernels->integer_attention(&call, (head_rows){0, h, from, to}, w->mine->scratch),
+            none = LAPIS_OK;
         if (status) {
             atomic_compare_exchange_strong(&w->job->status, &none, status);
             continue;
