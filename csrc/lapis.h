@@ -1,8 +1,8 @@
 /* The native library of Lapis: plain C, no Python, no torch.
  *
  * Codes are integers 0..255 held as u8, or as fp32 of integer value (training; negative codes are shifted inside,
- * which no relation here can see). Arrays are [batch, heads, tokens, channels] with channels contiguous; the other three
- * axes are given as strides in elements, so a view of [batch, tokens, heads, channels] needs no copy.
+ * which no relation here can see). Arrays are [batch, heads, tokens, channels] with channels contiguous; the other
+ * three axes are given as strides in elements, so a view of [batch, tokens, heads, channels] needs no copy.
  *
  * Every function may be called from several threads at once, starts at most `threads` of its own for the length of the
  * call, and returns a lapis_status. Nothing is kept between calls but one scratch buffer.
@@ -19,11 +19,11 @@ extern "C" {
 #define LAPIS_API __attribute__((visibility("default")))
 
 /* Raised whenever a signature below changes; the Python side refuses another number. */
-#define LAPIS_ABI 2
+#define LAPIS_ABI 3
 
 typedef enum {
     LAPIS_OK = 0,
-    LAPIS_BAD_ARGUMENT = 1,  /* a size, a null pointer or an enum out of range */
+    LAPIS_BAD_ARGUMENT = 1, /* a size, a null pointer or an enum out of range */
     LAPIS_OUT_OF_MEMORY = 2,
     LAPIS_BAD_CODES = 3,     /* fp32 codes that are not integers, or that span more than 0..255 */
     LAPIS_BAD_DISTANCE = 4,  /* a distance (with its delay) outside the affinity table */
@@ -44,6 +44,11 @@ typedef struct {
 
 LAPIS_API int32_t lapis_abi(void);
 
+/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for
+ * an unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
+LAPIS_API int64_t lapis_struct_size(const char *name);
+LAPIS_API const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset, int64_t *size);
+
 /* Run tasks on the threads of an OpenMP runtime that the process already has, by its GOMP_parallel; NULL returns to
  * threads of our own. Two sets of threads would fight for the same cores. */
 typedef void (*lapis_runner)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
@@ -60,7 +65,7 @@ LAPIS_API int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const 
                                  int32_t threads);
 
 /* grad_q_ic = sum_j g_ij s(q_ic - k_jc), grad_k_jc = -sum_i g_ij s(q_ic - k_jc), with s = sign (l1) or sign where the
- * codes differ by at most one (hamming, a surrogate). g [B,H,N,M] contiguous; outputs contiguous, either may be NULL. */
+ * codes differ by at most one (hamming, a surrogate). g [B,H,N,M] and the outputs contiguous; an output may be NULL. */
 LAPIS_API int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
                                           float *grad_q, float *grad_k, int32_t threads);
 

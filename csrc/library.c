@@ -1,47 +1,13 @@
-/* Entry points: check the arguments, cut the work into tasks, hand them to the selected instruction set. */
+/* Entry points: check the arguments, cut the work into tasks, hand them to the selected instruction set's kernels. */
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
-#include "kernels.h"
+#include "isa.h"
 #include "parallel.h"
-
-/* The one table that drives dispatch, tests and benchmarks; best first. */
-static const lapis_isa *const ISAS[] = {
-#if LAPIS_X86
-#if LAPIS_WITH_AMX
-    &lapis_amx,
-#endif
-    &lapis_avx512vnni, &lapis_avx512bw, &lapis_avx2,
-#endif
-    &lapis_scalar,
-};
-enum { ISA_COUNT = sizeof ISAS / sizeof ISAS[0] };
-
-static atomic_int selected = -1;
 
 int32_t lapis_abi(void) { return LAPIS_ABI; }
 
-const char *lapis_isa_name(int32_t index) { return index >= 0 && index < ISA_COUNT ? ISAS[index]->name : NULL; }
-
-int32_t lapis_isa_supported(int32_t index) { return index >= 0 && index < ISA_COUNT && ISAS[index]->supported(); }
-
-int32_t lapis_isa_current(void) {
-    int index = atomic_load(&selected);
-    if (index >= 0) return index;
-    for (index = 0; !ISAS[index]->supported(); index++) {
-    }
-    int none = -1;
-    return atomic_compare_exchange_strong(&selected, &none, index) ? index : none;
-}
-
-int32_t lapis_isa_select(int32_t index) {
-    if (!lapis_isa_supported(index)) return LAPIS_BAD_ARGUMENT;
-    atomic_store(&selected, index);
-    return LAPIS_OK;
-}
-
-static const lapis_isa *isa(void) { return ISAS[lapis_isa_current()]; }
+static const kernel_functions *kernels(void) { return current_isa()->kernels; }
 
 /* Below this many byte operations a second thread costs more than it brings. */
 static const double WORTH_A_THREAD = 1 << 20;
@@ -51,7 +17,7 @@ static int32_t worthwhile(double operations, int32_t threads) {
     return most < threads ? (most < 1 ? 1 : (int32_t)most) : threads;
 }
 
-/* Rows of one (b, h) are cut only when there are too few (b, h) to keep every thread busy: each part repacks the keys. */
+/* Rows of one (b, h) are cut only where there are too few (b, h) to keep threads busy: each part repacks the keys. */
 static int64_t parts_for(int64_t heads, int64_t rows, int32_t threads) {
     if (threads <= 1 || heads >= 4 * (int64_t)threads) return 1;
     int64_t parts = (4 * (int64_t)threads + heads - 1) / heads, most = (rows + 31) / 32;
@@ -71,7 +37,7 @@ static double pair_operations(const lapis_pairs *p) {
 
 /* Which (b, h) and which rows a task number stands for. */
 typedef struct {
-    const lapis_isa *isa;
+    const kernel_functions *kernels;
     const void *call;
     const lapis_pairs *p;
     int64_t parts;
@@ -92,11 +58,14 @@ static int64_t cut(int64_t rows, int64_t part, int64_t parts) {
     return part == parts || at_row > rows ? rows : at_row;
 }
 
+static head_rows rows_of(const pair_job *j, int64_t task) {
+    place w = place_of(j, task);
+    return (head_rows){w.b, w.h, cut(j->p->rows, w.part, j->parts), cut(j->p->rows, w.part + 1, j->parts)};
+}
+
 static int run_distance(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->isa->distance(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->distance(j->call, rows_of(j, task), scratch);
 }
 
 int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
@@ -107,8 +76,8 @@ int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, v
     threads = worthwhile(pair_operations(pairs), threads);
     distance_call call = {*pairs, q, k, out, out_type};
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
-    return parallel_for(run_distance, &job, heads * job.parts, threads, job.isa->distance_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_distance, &job, heads * job.parts, threads, job.kernels->distance_scratch(pairs));
 }
 
 static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
@@ -121,7 +90,7 @@ static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
         if (side == SIDE_Q ? call->grad_q : call->grad_k)
             rows[side] = (span){cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts)};
     }
-    return j->isa->gradient(call, w.b, w.h, rows, scratch);
+    return j->kernels->gradient(call, w.b, w.h, rows, scratch);
 }
 
 int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
@@ -138,40 +107,43 @@ int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const v
     threads = worthwhile(4 * pair_operations(pairs), threads);
     gradient_call call = {*pairs, q, k, grad, grad_q, grad_k};
     int64_t fewest = pairs->rows < pairs->keys ? pairs->rows : pairs->keys;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, fewest, threads)};
-    return parallel_for(run_gradient, &job, heads * job.parts, threads, job.isa->gradient_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, fewest, threads)};
+    return parallel_for(run_gradient, &job, heads * job.parts, threads, job.kernels->gradient_scratch(pairs));
 }
 
 static int run_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->isa->attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts), scratch);
+    return j->kernels->attention(j->call, rows_of(j, task), scratch);
 }
 
-int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v,
-                        const int64_t *v_stride, const float *table, const double *gain, int64_t size,
-                        const int32_t *delay, int32_t row_scale, float *y, const int64_t *y_stride, int32_t threads) {
+int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v, const int64_t *v_stride,
+                        const float *table, const double *gain, int64_t size, const int32_t *delay, int32_t row_scale,
+                        float *y, const int64_t *y_stride, int32_t threads) {
     if (bad_pairs(pairs) || pairs->keys < 1 || size < 1 || size > INT32_MAX) return LAPIS_BAD_ARGUMENT;
     if (row_scale < LAPIS_EXACT || row_scale > LAPIS_POW2) return LAPIS_BAD_ARGUMENT;
     if (pair_operations(pairs) == 0) return LAPIS_OK;
     if (!q || !k || !v || !v_stride || !table || !y || !y_stride || (row_scale == LAPIS_POW2 && !gain))
         return LAPIS_BAD_ARGUMENT;
     threads = worthwhile(4 * pair_operations(pairs), threads);
-    attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .gain = gain, .size = size,
-                           .delay = delay, .row_scale = row_scale, .y = y};
+    attention_call call = {.p = *pairs,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .table = table,
+                           .gain = gain,
+                           .size = size,
+                           .delay = delay,
+                           .row_scale = row_scale,
+                           .y = y};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.y_stride[i] = y_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
-    return parallel_for(run_attention, &job, heads * job.parts, threads, job.isa->attention_scratch(pairs));
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    return parallel_for(run_attention, &job, heads * job.parts, threads, job.kernels->attention_scratch(pairs));
 }
 
 static int run_integer_attention(const void *job, int64_t task, unsigned char *scratch) {
     const pair_job *j = job;
-    place w = place_of(j, task);
-    int64_t n = j->p->rows;
-    return j->isa->integer_attention(j->call, w.b, w.h, cut(n, w.part, j->parts), cut(n, w.part + 1, j->parts),
-                                     scratch);
+    return j->kernels->integer_attention(j->call, rows_of(j, task), scratch);
 }
 
 int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k, const uint8_t *v,
@@ -185,13 +157,22 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
     if (!q || !k || !v || !v_stride || !table || !row_exponent || !acc || !acc_stride || !zint)
         return LAPIS_BAD_ARGUMENT;
     threads = worthwhile(3 * pair_operations(pairs), threads);
-    integer_attention_call call = {.p = *pairs, .q = q, .k = k, .v = v, .table = table, .row_exponent = row_exponent,
-                                   .exponents = exponents, .size = size, .delay = delay, .acc = acc, .zint = zint};
+    integer_attention_call call = {.p = *pairs,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .table = table,
+                                   .row_exponent = row_exponent,
+                                   .exponents = exponents,
+                                   .size = size,
+                                   .delay = delay,
+                                   .acc = acc,
+                                   .zint = zint};
     for (int i = 0; i < 3; i++) call.v_stride[i] = v_stride[i], call.acc_stride[i] = acc_stride[i];
     int64_t heads = pairs->batch * pairs->heads;
-    pair_job job = {isa(), &call, pairs, parts_for(heads, pairs->rows, threads)};
+    pair_job job = {kernels(), &call, pairs, parts_for(heads, pairs->rows, threads)};
     return parallel_for(run_integer_attention, &job, heads * job.parts, threads,
-                        job.isa->integer_attention_scratch(pairs));
+                        job.kernels->integer_attention_scratch(pairs));
 }
 
 /* A chunk of a row: sums are kept per chunk and added in order, whoever computed them. */
@@ -200,7 +181,7 @@ enum { LSQ_CHUNK = 16384 };
 typedef lsq_sums (*lsq_backward)(const float *, const float *, int64_t, lsq_scale, float *);
 
 typedef struct {
-    const lapis_isa *isa;
+    const kernel_functions *kernels;
     const float *x, *grad, *step, *offset;
     int64_t columns, chunks, group;
     int64_t rows;
@@ -222,7 +203,7 @@ static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
         if (j->backward)
             j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
         else
-            j->isa->lsq(j->x + start, n, s, j->value ? j->value + start : NULL, j->codes ? j->codes + start : NULL);
+            j->kernels->lsq(j->x + start, n, s, j->value ? j->value + start : NULL, j->codes ? j->codes + start : NULL);
     }
     return LAPIS_OK;
 }
@@ -235,32 +216,42 @@ static int lsq_run(lsq_job *j, int32_t threads) {
     return parallel_for(run_lsq, j, tasks, worthwhile(8.0 * (double)j->rows * (double)j->columns, threads), 0);
 }
 
+/* What forward and backward have in common. */
+static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
+                          const float *offset, float low, float high) {
+    return (lsq_job){.kernels = kernels(),
+                     .x = x,
+                     .step = step,
+                     .offset = offset,
+                     .columns = columns,
+                     .rows = rows,
+                     .per_row = per_row,
+                     .low = low,
+                     .high = high};
+}
+
 int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
                   const float *offset, float low, float high, float *value, float *codes, int32_t threads) {
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.isa = isa(), .x = x, .step = step, .offset = offset, .columns = columns, .rows = rows,
-                 .per_row = per_row, .low = low, .high = high, .value = value, .codes = codes};
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.value = value, j.codes = codes;
     return lsq_run(&j, threads);
 }
 
-static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *grad, int64_t rows, int64_t columns,
-                            const float *step, int32_t per_row, const float *offset, float low, float high,
-                            float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
-    if (rows < 0 || columns < 0 || !step || !grad_step) return LAPIS_BAD_ARGUMENT;
-    for (int64_t i = 0; i < (per_row ? rows : 1); i++) grad_step[i] = 0;
+static int32_t lsq_gradient(lsq_job j, double *grad_step, double *grad_offset, int32_t threads) {
+    if (j.rows < 0 || j.columns < 0 || !j.step || !grad_step) return LAPIS_BAD_ARGUMENT;
+    for (int64_t i = 0; i < (j.per_row ? j.rows : 1); i++) grad_step[i] = 0;
     if (grad_offset) *grad_offset = 0;
-    if (rows == 0 || columns == 0) return LAPIS_OK;
-    if (!x || !grad) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = {.isa = isa(), .x = x, .grad = grad, .step = step, .offset = offset, .columns = columns, .rows = rows,
-                 .per_row = per_row, .low = low, .high = high, .grad_x = grad_x, .backward = backward};
-    int64_t chunks = rows * ((columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
+    if (j.rows == 0 || j.columns == 0) return LAPIS_OK;
+    if (!j.x || !j.grad) return LAPIS_BAD_ARGUMENT;
+    int64_t chunks = j.rows * ((j.columns + LSQ_CHUNK - 1) / LSQ_CHUNK);
     j.sums = malloc((size_t)chunks * sizeof *j.sums);
     if (!j.sums) return LAPIS_OUT_OF_MEMORY;
     int status = lsq_run(&j, threads);
     for (int64_t i = 0; !status && i < chunks; i++) {
-        grad_step[per_row ? i / j.chunks : 0] += j.sums[i].step;
+        grad_step[j.per_row ? i / j.chunks : 0] += j.sums[i].step;
         if (grad_offset) *grad_offset += j.sums[i].offset;
     }
     free(j.sums);
@@ -270,13 +261,15 @@ static int32_t lsq_gradient(lsq_backward backward, const float *x, const float *
 int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(isa()->lsq_value_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
-                        grad_step, grad_offset, threads);
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_value_backward;
+    return lsq_gradient(j, grad_step, grad_offset, threads);
 }
 
 int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
                                  int32_t per_row, const float *offset, float low, float high, float *grad_x,
                                  double *grad_step, double *grad_offset, int32_t threads) {
-    return lsq_gradient(isa()->lsq_codes_backward, x, grad, rows, columns, step, per_row, offset, low, high, grad_x,
-                        grad_step, grad_offset, threads);
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high);
+    j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_codes_backward;
+    return lsq_gradient(j, grad_step, grad_offset, threads);
 }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from lapis import native
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.native import l1_distance, l1_distance_backward
 
+SOURCES = Path(__file__).resolve().parents[1] / "csrc"
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 
 
@@ -28,8 +33,31 @@ def test_the_best_instruction_set_is_in_use_unless_told_otherwise() -> None:
     made = run("from lapis import native; print(native.isa(), *native.isas())")
     used, *possible = made.stdout.split()
     assert used == possible[0]
-    assert possible == [name for name in native.ISAS if name in possible]
+    assert possible == [name for name in native.known_isas() if name in possible]
     assert "scalar" in possible
+
+
+@needs_library
+def test_instruction_sets_are_those_of_the_one_list_in_its_order() -> None:
+    listed = re.findall(r"^ISA\((\w+), \w+\)", (SOURCES / "isas.inc").read_text(), re.MULTILINE)
+    built = native.known_isas()
+    assert built
+    assert list(built) == [name for name in listed if name in built]
+
+
+def test_no_two_source_files_share_a_name() -> None:
+    # A header beside its own source is one name.
+    names = {path.with_suffix("") for path in SOURCES.rglob("*.*")}
+    shared = [name for name, uses in Counter(path.name for path in names).items() if uses > 1]
+    assert names
+    assert not shared
+
+
+def test_headers_are_guarded_and_templates_are_not() -> None:
+    for path in SOURCES.rglob("*.*"):
+        guarded = re.search(r"^#ifndef (LAPIS_\w*H)\n#define \1\n", path.read_text(), re.MULTILINE) is not None
+        assert guarded == (path.suffix == ".h"), path
+        assert path.suffix in {".c", ".h", ".inc"}, path
 
 
 @needs_library
@@ -173,3 +201,38 @@ def test_sizes_out_of_range_are_refused_before_anything_runs() -> None:
     status = native.library().lapis_distance(record, None, None, None, native.OUT_I32, 1)
     with pytest.raises(LapisError, match="size is out of range"):
         native.check(status)
+
+
+def like_pairs(*fields: tuple[str, Any]) -> type[ctypes.Structure]:
+    """A struct with these fields instead of those of `native.Pairs`."""
+    return type("Wrong", (ctypes.Structure,), {"_fields_": fields})
+
+
+FIELDS = tuple(native.Pairs._fields_)
+WRONG = {
+    "two fields exchanged": (FIELDS[1], FIELDS[0], *FIELDS[2:]),
+    "a field too few": FIELDS[:-1],
+    "a field too many": (*FIELDS, ("threads", ctypes.c_int64)),
+    "a field of another size": (("batch", ctypes.c_int32), *FIELDS[1:]),
+    "a last field of another size": (*FIELDS[:-1], ("relation", ctypes.c_int16)),
+    "another name": (*FIELDS[:-1], ("kind", ctypes.c_int32)),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG.keys())
+def test_a_library_whose_structs_differ_from_pythons_is_refused(
+    fields: tuple[tuple[str, Any], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(native._STRUCTS, "lapis_pairs", like_pairs(*fields))
+    before = native.isa()
+    refusal = "lapis_pairs has .* where this Python has .*; rebuild with `make native`"
+    with pytest.raises(LapisError, match=refusal), native.force("scalar", native._find()):
+        pass
+    assert native.isa() == before
+
+
+@needs_library
+def test_a_struct_that_the_library_does_not_know_is_refused() -> None:
+    with pytest.raises(LapisError, match="lapis_nothing has 0 bytes in all"):
+        native.check_structs(native.library(), {"lapis_nothing": native.Pairs})

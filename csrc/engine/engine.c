@@ -8,20 +8,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "../isa.h"
 #include "pack.h"
 #include "team.h"
 
 enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
-
-#if LAPIS_X86
-static const engine_isa *const ENGINES[] = {
-#if LAPIS_WITH_AMX
-    &engine_amx,
-#endif
-    &engine_avx512vnni, &engine_avx512bw, &engine_avx2, &engine_scalar};
-#else
-static const engine_isa *const ENGINES[] = {&engine_scalar};
-#endif
 
 typedef struct {
     norm_call attention_norm, mlp_norm;
@@ -49,7 +40,8 @@ typedef struct {
 } thread_memory;
 
 struct lapis_engine {
-    const engine_isa *isa;
+    const kernel_functions *kernels;
+    const engine_functions *functions;
     lapis_model m;
     int64_t tokens, patches, channels, acc_stride, unit_images;
     int64_t stream_stride, code_stride, qkv_stride, hidden_stride;
@@ -58,7 +50,7 @@ struct lapis_engine {
     patch_call patch;
     int32_t *position;
     int64_t position_stride; /* of the patches' rows */
-    int16_t *head_weight; /* [classes, D padded to 16] */
+    int16_t *head_weight;    /* [classes, D padded to 16] */
     int64_t *head_bias;
     int plain_head; /* whether a weight of -32768 keeps products from being summed in pairs */
     unit_memory *units;
@@ -74,15 +66,26 @@ static int64_t code_stride(int64_t channels) {
 }
 
 static lapis_pairs pairs_of(const lapis_engine *e) {
-    return (lapis_pairs){.batch = 1, .heads = e->m.heads, .rows = e->tokens, .keys = e->tokens, .channels = e->channels,
-                         .q_stride = {0, e->channels, e->qkv_stride}, .k_stride = {0, e->channels, e->qkv_stride},
-                         .code_type = LAPIS_CODES_U8, .relation = LAPIS_L1};
+    return (lapis_pairs){.batch = 1,
+                         .heads = e->m.heads,
+                         .rows = e->tokens,
+                         .keys = e->tokens,
+                         .channels = e->channels,
+                         .q_stride = {0, e->channels, e->qkv_stride},
+                         .k_stride = {0, e->channels, e->qkv_stride},
+                         .code_type = LAPIS_CODES_U8,
+                         .relation = LAPIS_L1};
 }
 
 static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low) {
     int64_t padded = round_up(m->width, 16);
-    return (norm_call){.width = m->width, .padded = padded, .eps = m->eps, .low = (float)low, .high = (float)m->window,
-                       .gain = pack_words(p, gain, m->width, padded), .shift = pack_words(p, shift, m->width, padded)};
+    return (norm_call){.width = m->width,
+                       .padded = padded,
+                       .eps = m->eps,
+                       .low = (float)low,
+                       .high = (float)m->window,
+                       .gain = pack_words(p, gain, m->width, padded),
+                       .shift = pack_words(p, shift, m->width, padded)};
 }
 
 static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
@@ -107,12 +110,12 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL};
     layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps};
     layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL};
-    pack_linear(p, e->isa, &from->qkv, qkv, &b.qkv);
-    pack_linear(p, e->isa, &from->proj, proj, &b.proj);
-    pack_linear(p, e->isa, &from->fc1, fc1, &b.fc1);
-    pack_linear(p, e->isa, &from->fc2, fc2, &b.fc2);
+    pack_linear(p, e->functions, &from->qkv, qkv, &b.qkv);
+    pack_linear(p, e->functions, &from->proj, proj, &b.proj);
+    pack_linear(p, e->functions, &from->fc1, fc1, &b.fc1);
+    pack_linear(p, e->functions, &from->fc2, fc2, &b.fc2);
     /* Behind GELU most neurons are silent. */
-    if (m->low_hidden == 0) pack_spikes(p, e->isa, &from->fc2, &b.fc2);
+    if (m->low_hidden == 0) pack_spikes(p, e->functions, &from->fc2, &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
         b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
@@ -127,9 +130,13 @@ static void pack_ends(lapis_engine *e) {
     plan *p = &e->weights;
     int64_t d = m->width, inputs = m->patch_size * m->patch_size * 3, padded = round_up(d, STREAM_UNIT);
     int32_t *shift = plan_take(p, padded * 4), *half = plan_take(p, padded * 4);
-    e->patch = (patch_call){.outputs = d, .inputs = round_up(inputs, 2), .shift = shift, .half = half,
-                            .panels = (d + e->isa->panel - 1) / e->isa->panel, .limit = 1 << m->stream_bits};
-    e->patch.weight = pack_patch(p, e->isa, m->patch_weight, d, inputs);
+    e->patch = (patch_call){.outputs = d,
+                            .inputs = round_up(inputs, 2),
+                            .shift = shift,
+                            .half = half,
+                            .panels = (d + e->functions->panel - 1) / e->functions->panel,
+                            .limit = 1 << m->stream_bits};
+    e->patch.weight = pack_patch(p, e->functions, m->patch_weight, d, inputs);
     e->position = plan_take(p, m->position_rows * padded * 4);
     e->position_stride = m->position_rows == e->tokens ? padded : 0;
     int64_t head_stride = round_up(d, 16);
@@ -144,8 +151,7 @@ static void pack_ends(lapis_engine *e) {
         memcpy(e->head_weight + o * head_stride, m->head_weight + o * d, (size_t)d * 2);
         for (int64_t c = 0; c < d; c++) e->plain_head |= m->head_weight[o * d + c] == INT16_MIN;
     }
-    for (int64_t i = 0; i < m->position_rows; i++)
-        memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
+    for (int64_t i = 0; i < m->position_rows; i++) memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
 }
 
 static void plan_weights(lapis_engine *e) {
@@ -158,10 +164,10 @@ static void plan_work(lapis_engine *e) {
     plan *p = &e->work;
     int64_t rows = e->unit_images * e->tokens;
     lapis_pairs pairs = pairs_of(e);
-    int64_t scratch = (int64_t)e->isa->kernels->integer_attention_scratch(&pairs);
-    if (e->isa->spikes) {
+    int64_t scratch = (int64_t)e->kernels->integer_attention_scratch(&pairs);
+    if (e->functions->spikes) {
         linear fc2 = {.inputs = e->m.hidden};
-        int64_t spikes = (int64_t)e->isa->spike_scratch(&fc2, rows);
+        int64_t spikes = (int64_t)e->functions->spike_scratch(&fc2, rows);
         scratch = spikes > scratch ? spikes : scratch;
     }
     e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);
@@ -196,15 +202,18 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_eng
     if (!engine || bad_model(model) || threads < 1) return LAPIS_BAD_ARGUMENT;
     lapis_engine *e = calloc(1, sizeof *e);
     if (!e) return LAPIS_OUT_OF_MEMORY;
+    const lapis_isa *isa = current_isa();
     int64_t grid = model->image_size / model->patch_size;
-    e->isa = ENGINES[lapis_isa_current()];
+    e->kernels = isa->kernels;
+    e->functions = isa->engine;
     e->m = *model;
     e->patches = grid * grid;
     e->tokens = e->patches + 1;
     e->channels = model->width / model->heads;
     e->acc_stride = round_up(e->channels, 16);
     e->threads = threads < MAX_TEAM ? threads : MAX_TEAM;
-    e->unit_images = UNIT_ROWS / e->tokens < 1 ? 1 : UNIT_ROWS / e->tokens > MAX_UNIT ? MAX_UNIT : UNIT_ROWS / e->tokens;
+    int64_t unit = UNIT_ROWS / e->tokens;
+    e->unit_images = unit < 1 ? 1 : unit > MAX_UNIT ? MAX_UNIT : unit;
     e->stream_stride = round_up(model->width, STREAM_UNIT);
     e->code_stride = code_stride(model->width);
     e->qkv_stride = code_stride(3 * model->width);
@@ -284,8 +293,7 @@ static void note(const part *w, int64_t index, int point, const uint8_t *codes, 
     if (!out) return;
     out += w->first * w->e->tokens * channels;
     for (int64_t row = w->from; row < w->to; row++)
-        for (int64_t c = 0; c < channels; c++)
-            out[row * channels + c] = (int8_t)(codes[row * stride + c] + low);
+        for (int64_t c = 0; c < channels; c++) out[row * channels + c] = (int8_t)(codes[row * stride + c] + low);
 }
 
 static void embed(part *w) {
@@ -303,20 +311,17 @@ static void embed(part *w) {
                 for (int64_t x = 0; x < patch * 3; x++) to[y * patch * 3 + x] = corner[y * side * 3 + x];
         }
         int32_t *stream = w->u.stream + image * e->tokens * e->stream_stride;
-        e->isa->patch(&e->patch, w->mine->patches, rows, e->position + padded + from * e->position_stride,
-                      e->position_stride, stream + (1 + from) * e->stream_stride, e->stream_stride);
+        e->functions->patch(&e->patch, w->mine->patches, rows, e->position + padded + from * e->position_stride,
+                            e->position_stride, stream + (1 + from) * e->stream_stride, e->stream_stride);
         if (from) continue;
-        for (int64_t c = 0; c < padded; c++) {
-            int32_t x = e->position[c], limit = e->patch.limit;
-            stream[c] = x < -limit ? -limit : x > limit - 1 ? limit - 1 : x;
-        }
+        for (int64_t c = 0; c < padded; c++) stream[c] = within(e->position[c], e->patch.limit);
     }
     charge(w, LAPIS_STAGE_EMBED);
 }
 
 static void norm(part *w, const norm_call *call) {
     for (int64_t row = w->from; row < w->to; row++)
-        w->e->isa->norm(call, w->u.stream + row * w->e->stream_stride, w->u.codes + row * w->e->code_stride);
+        w->e->functions->norm(call, w->u.stream + row * w->e->stream_stride, w->u.codes + row * w->e->code_stride);
     charge(w, LAPIS_STAGE_NORM);
 }
 
@@ -325,9 +330,12 @@ static void query(part *w, int64_t index) {
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
     norm(w, &b->attention_norm);
-    linear_call call = {.layer = &b->qkv, .codes = w->u.codes, .code_stride = e->code_stride, .out = w->u.qkv,
+    linear_call call = {.layer = &b->qkv,
+                        .codes = w->u.codes,
+                        .code_stride = e->code_stride,
+                        .out = w->u.qkv,
                         .out_stride = e->qkv_stride};
-    e->isa->linear(&call, w->from, w->to);
+    e->functions->linear(&call, w->from, w->to);
     charge(w, LAPIS_STAGE_QKV);
     note(w, index, LAPIS_AT_ATTENTION, w->u.codes, e->code_stride, m->width, m->low_attention);
     note(w, index, LAPIS_AT_Q, w->u.qkv, e->qkv_stride, m->width, m->low_qk);
@@ -345,20 +353,26 @@ static float row_factor(uint32_t z) {
 static void attend(part *w, int64_t index) {
     const lapis_engine *e = w->e;
     const block *b = e->blocks + index;
-    const lapis_isa *kernels = e->isa->kernels;
     int64_t heads = e->m.heads, n = e->tokens, stride = e->qkv_stride, d = e->m.width;
     /* Rows of a head are cut where whole heads would leave threads without work; each part packs the keys again. */
     int64_t parts = w->images * heads % w->pieces ? w->pieces : 1;
-    integer_attention_call call = {.p = pairs_of(e), .v_stride = {0, e->channels, stride}, .table = b->table,
-                                   .row_exponent = b->row_exponent, .exponents = b->exponents, .size = b->distances,
-                                   .delay = b->delay, .acc = w->mine->acc, .acc_stride = {0, 0, e->acc_stride},
+    integer_attention_call call = {.p = pairs_of(e),
+                                   .v_stride = {0, e->channels, stride},
+                                   .table = b->table,
+                                   .row_exponent = b->row_exponent,
+                                   .exponents = b->exponents,
+                                   .size = b->distances,
+                                   .delay = b->delay,
+                                   .acc = w->mine->acc,
+                                   .acc_stride = {0, 0, e->acc_stride},
                                    .zint = w->mine->mass};
     for (int64_t task = w->piece; task < w->images * heads * parts; task += w->pieces) {
         int64_t image = task / (heads * parts), h = task / parts % heads, cut = task % parts;
         int64_t from = n * cut / parts, to = n * (cut + 1) / parts;
         const uint8_t *qkv = w->u.qkv + image * n * stride;
         call.q = qkv, call.k = qkv + d, call.v = qkv + 2 * d;
-        int status = kernels->integer_attention(&call, 0, h, from, to, w->mine->scratch), none = LAPIS_OK;
+        int status = e->kernels->integer_attention(&call, (head_rows){0, h, from, to}, w->mine->scratch),
+            none = LAPIS_OK;
         if (status) {
             atomic_compare_exchange_strong(&w->job->status, &none, status);
             continue;
@@ -366,8 +380,8 @@ static void attend(part *w, int64_t index) {
         uint8_t *out = w->u.mixed + image * n * e->code_stride + h * e->channels;
         for (int64_t i = from; i < to; i++) {
             uint32_t z = w->mine->mass[h * n + i];
-            e->isa->readout(&b->readout, w->mine->acc + i * e->acc_stride, e->channels, e->m.low_v * (int32_t)z,
-                            row_factor(z), out + i * e->code_stride);
+            e->functions->readout(&b->readout, w->mine->acc + i * e->acc_stride, e->channels, e->m.low_v * (int32_t)z,
+                                  row_factor(z), out + i * e->code_stride);
         }
     }
     charge(w, LAPIS_STAGE_ATTENTION);
@@ -377,19 +391,26 @@ static void feed_forward(part *w, int64_t index) {
     const lapis_engine *e = w->e;
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
-    linear_call proj = {.layer = &b->proj, .codes = w->u.mixed, .code_stride = e->code_stride, .stream = w->u.stream,
-                        .stream_stride = e->stream_stride, .limit = 1 << m->stream_bits};
-    linear_call fc1 = {.layer = &b->fc1, .codes = w->u.codes, .code_stride = e->code_stride, .out = w->u.hidden,
+    linear_call proj = {.layer = &b->proj,
+                        .codes = w->u.mixed,
+                        .code_stride = e->code_stride,
+                        .stream = w->u.stream,
+                        .stream_stride = e->stream_stride,
+                        .limit = 1 << m->stream_bits};
+    linear_call fc1 = {.layer = &b->fc1,
+                       .codes = w->u.codes,
+                       .code_stride = e->code_stride,
+                       .out = w->u.hidden,
                        .out_stride = e->hidden_stride};
     linear_call fc2 = proj;
     fc2.layer = &b->fc2, fc2.codes = w->u.hidden, fc2.code_stride = e->hidden_stride;
-    e->isa->linear(&proj, w->from, w->to);
+    e->functions->linear(&proj, w->from, w->to);
     charge(w, LAPIS_STAGE_PROJ);
     norm(w, &b->mlp_norm);
-    e->isa->linear(&fc1, w->from, w->to);
+    e->functions->linear(&fc1, w->from, w->to);
     charge(w, LAPIS_STAGE_FC1);
-    if (!e->isa->spikes || !e->isa->spikes(&fc2, w->from, w->to, w->mine->scratch))
-        e->isa->linear(&fc2, w->from, w->to);
+    if (!e->functions->spikes || !e->functions->spikes(&fc2, w->from, w->to, w->mine->scratch))
+        e->functions->linear(&fc2, w->from, w->to);
     charge(w, LAPIS_STAGE_FC2);
     note(w, index, LAPIS_AT_READOUT, w->u.mixed, e->code_stride, m->width, m->low_readout);
     note(w, index, LAPIS_AT_MLP, w->u.codes, e->code_stride, m->width, m->low_mlp);
@@ -400,7 +421,8 @@ static void feed_forward(part *w, int64_t index) {
 static void classify(part *w) {
     const lapis_engine *e = w->e;
     int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
-    int64_t (*head)(const int16_t *, const int16_t *, int64_t) = e->plain_head ? engine_scalar.head : e->isa->head;
+    int64_t (*head)(const int16_t *, const int16_t *, int64_t) =
+        e->plain_head ? engine_scalar.head : e->functions->head;
     for (int64_t image = w->piece; image < w->images; image += w->pieces) {
         int32_t *token = w->u.stream + image * e->tokens * e->stream_stride;
         if (e->m.mean_pooling)
@@ -429,7 +451,11 @@ static void classify(part *w) {
 
 static part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces) {
     lapis_engine *e = job->e;
-    part w = {.job = job, .e = e, .u = e->units[memory], .mine = e->memory + thread, .pieces = pieces,
+    part w = {.job = job,
+              .e = e,
+              .u = e->units[memory],
+              .mine = e->memory + thread,
+              .pieces = pieces,
               .first = unit * job->images_a_unit};
     w.images = job->batch - w.first < job->images_a_unit ? job->batch - w.first : job->images_a_unit;
     w.rows = w.images * e->tokens;
@@ -441,7 +467,7 @@ static part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int6
 static int64_t stages_of(const lapis_engine *e) { return 3 * e->m.depth + 2; }
 
 static void run_stage(part *w, int64_t stage, int64_t piece) {
-    int64_t tile = w->e->isa->tile, tiles = (w->rows + tile - 1) / tile, block = (stage - 1) / 3;
+    int64_t tile = w->e->functions->tile, tiles = (w->rows + tile - 1) / tile, block = (stage - 1) / 3;
     w->piece = piece;
     w->from = tiles * piece / w->pieces * tile;
     w->to = tiles * (piece + 1) / w->pieces * tile;
@@ -501,8 +527,14 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     lapis_engine *e = engine;
     int64_t units = (batch + e->unit_images - 1) / e->unit_images;
     int64_t even = (batch + units - 1) / units;
-    run job = {.e = e, .images = images, .batch = batch, .images_a_unit = even, .units = (batch + even - 1) / even,
-               .scores = scores, .nanoseconds = nanoseconds, .trace = trace};
+    run job = {.e = e,
+               .images = images,
+               .batch = batch,
+               .images_a_unit = even,
+               .units = (batch + even - 1) / even,
+               .scores = scores,
+               .nanoseconds = nanoseconds,
+               .trace = trace};
     job.solo = job.units / e->threads * e->threads;
     team_run(run_member, &job, e->threads);
     return atomic_load(&job.status);
@@ -513,9 +545,10 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
                             int32_t out_high, const float *rise, const float *fall, int32_t stream_bits, uint8_t *out,
                             int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
-    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low) return LAPIS_BAD_ARGUMENT;
+    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
+        return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
-    const engine_isa *isa = ENGINES[lapis_isa_current()];
+    const engine_functions *functions = current_isa()->engine;
     ladder steps;
     if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
     layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps};
@@ -526,7 +559,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     uint8_t *in_codes, *out_codes;
     int32_t *moving;
     for (int pass = 0; pass < 2; pass++) {
-        pack_linear(&p, isa, layer, shape, &packed);
+        pack_linear(&p, functions, layer, shape, &packed);
         in_codes = plan_take(&p, rows * in_stride);
         out_codes = plan_take(&p, rows * out_stride);
         moving = plan_take(&p, rows * stream_stride * 4);
@@ -540,13 +573,18 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);
     }
-    linear_call call = {.layer = &packed, .codes = in_codes, .code_stride = in_stride, .out = out_codes,
-                        .out_stride = out_stride, .stream = moving, .stream_stride = stream_stride,
+    linear_call call = {.layer = &packed,
+                        .codes = in_codes,
+                        .code_stride = in_stride,
+                        .out = out_codes,
+                        .out_stride = out_stride,
+                        .stream = moving,
+                        .stream_stride = stream_stride,
                         .limit = 1 << stream_bits};
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {
         int64_t from = now();
-        isa->linear(&call, 0, rows);
+        functions->linear(&call, 0, rows);
         int64_t took = now() - from;
         best = took < best ? took : best;
     }
@@ -562,10 +600,10 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
 }
 
 double lapis_engine_peak(void) {
-    const engine_isa *isa = ENGINES[lapis_isa_current()];
+    const engine_functions *functions = current_isa()->engine;
     double best = 0;
-    for (int i = 0; isa->peak && i < 20; i++) {
-        double rate = isa->peak(200000, now);
+    for (int i = 0; functions->peak && i < 20; i++) {
+        double rate = functions->peak(200000, now);
         best = rate > best ? rate : best;
     }
     return best;

@@ -67,11 +67,15 @@ static int32_t panel_period(const int8_t *weight, int64_t panel, int64_t groups,
     }
 }
 
-void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer_shape shape, linear *out) {
-    int64_t panel = isa->panel, groups = (shape.inputs + 3) / 4, panels = (shape.outputs + panel - 1) / panel;
+void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, linear *out) {
+    int64_t panel = functions->panel, groups = (shape.inputs + 3) / 4, panels = (shape.outputs + panel - 1) / panel;
     int64_t padded = panels * panel;
-    *out = (linear){.outputs = shape.outputs, .inputs = shape.inputs, .groups = groups, .panels = panels,
-                    .kind = shape.kind, .steps = shape.steps};
+    *out = (linear){.outputs = shape.outputs,
+                    .inputs = shape.inputs,
+                    .groups = groups,
+                    .panels = panels,
+                    .kind = shape.kind,
+                    .steps = shape.steps};
     out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
     out->least = plan_take(p, padded * 2);
@@ -90,14 +94,14 @@ void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer
         out->start[o] = shape.low * sum;
     }
     for (int64_t i = 0; i < panels; i++)
-        out->period[i] = isa->narrow_sums
+        out->period[i] = functions->narrow_sums
                              ? panel_period(out->weight + i * panel * groups * 4, panel, groups, shape.high - shape.low)
                              : (int32_t)groups;
 }
 
-void pack_spikes(plan *p, const engine_isa *isa, const lapis_layer *layer, linear *packed) {
+void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed) {
     /* Inputs are numbered in 16 bits. */
-    if (!isa->spikes || packed->inputs > UINT16_MAX) return;
+    if (!functions->spikes || packed->inputs > UINT16_MAX) return;
     int64_t inputs = packed->inputs, panels = (packed->outputs + SPIKE_PANEL - 1) / SPIKE_PANEL;
     packed->spike_weight = plan_take(p, panels * SPIKE_PANEL * inputs);
     uint64_t *picks = plan_take(p, 256 * 8);
@@ -139,8 +143,9 @@ void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *o
         }
 }
 
-int16_t *pack_patch(plan *p, const engine_isa *isa, const int16_t *weight, int64_t outputs, int64_t inputs) {
-    int64_t panel = isa->panel, even = round_up(inputs, 2), padded = round_up(outputs, panel);
+int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs,
+                    int64_t inputs) {
+    int64_t panel = functions->panel, even = round_up(inputs, 2), padded = round_up(outputs, panel);
     int16_t *out = plan_take(p, padded * even * 2);
     for (int64_t o = 0; out && o < outputs; o++)
         for (int64_t i = 0; i < inputs; i++)

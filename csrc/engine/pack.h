@@ -2,7 +2,7 @@
 #ifndef LAPIS_PACK_H
 #define LAPIS_PACK_H
 
-#include "../engine.h"
+#include "engine.h"
 #include "stages.h"
 
 /* Two passes over the same calls: with `base` NULL sizes are added up, then pieces are handed out. */
@@ -25,7 +25,7 @@ typedef struct {
 } layer_shape;
 
 /* The codes' range of TO_CODES is the caller's to write into `least` and `span`. */
-void pack_linear(plan *p, const engine_isa *isa, const lapis_layer *layer, layer_shape shape, linear *out);
+void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, linear *out);
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out);
 
@@ -33,8 +33,8 @@ void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *o
 void *pack_words(plan *p, const void *words, int64_t count, int64_t padded);
 
 /* Add the weights that event-driven kernels read; `packed` comes from pack_linear with low = 0. */
-void pack_spikes(plan *p, const engine_isa *isa, const lapis_layer *layer, linear *packed);
+void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed);
 
-int16_t *pack_patch(plan *p, const engine_isa *isa, const int16_t *weight, int64_t outputs, int64_t inputs);
+int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs, int64_t inputs);
 
 #endif

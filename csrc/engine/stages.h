@@ -1,4 +1,4 @@
-/* What one instruction set does for the engine, and the records that the engine hands to it.
+/* The part of the engine that an instruction set must provide, and the records that the engine hands to it.
  *
  * Rows of every matrix are padded (codes to CODE_UNIT bytes, the stream to STREAM_UNIT integers), and whatever belongs
  * to outputs beyond the last one is zero, so that kernels read and write whole vectors. */
@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-#include "../kernels.h"
+#include "../kernels/kernels.h"
 
-/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache, and
- * the share of inputs above which the dense kernel is faster. */
+/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache,
+ * and the share of inputs above which the dense kernel is faster. */
 enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 35 };
 
 enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
@@ -34,11 +34,11 @@ typedef struct {
     float *scale, *shift; /* [padded outputs] */
     int16_t *least;       /* [padded outputs] the least code, for TO_CODES */
     uint8_t *span;        /* [padded outputs] the greatest code less the least */
-    int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
+    int32_t *period;      /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
-    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs the
-     * second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
+    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs
+     * the second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
     int8_t *spike_weight;
     int32_t segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
@@ -77,9 +77,8 @@ typedef struct {
 } readout_call;
 
 typedef struct {
-    const lapis_isa *kernels;
-    int64_t panel; /* outputs of a panel */
-    int64_t tile;  /* rows of a tile */
+    int64_t panel;   /* outputs of a panel */
+    int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
     /* Rows of a TO_STREAM layer by their events, where few enough inputs spike; 0 if not done. NULL: always dense. */
     int (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
@@ -95,9 +94,12 @@ typedef struct {
     int64_t (*head)(const int16_t *token, const int16_t *weight, int64_t padded);
     /* Multiplications and additions a nanosecond at best; NULL where nobody knows. */
     double (*peak)(int64_t rounds, int64_t (*clock)(void));
-} engine_isa;
+} engine_functions;
 
-extern const engine_isa engine_scalar, engine_avx2, engine_avx512bw, engine_avx512vnni, engine_amx;
+/* The stream is kept within -limit..limit - 1. */
+static inline int32_t within(int64_t x, int32_t limit) {
+    return (int32_t)(x < -limit ? -limit : x > limit - 1 ? limit - 1 : x);
+}
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
 static inline int64_t norm_mean(int64_t sum, int64_t width) {

@@ -1,5 +1,12 @@
 /* Tiles: eight registers of 16 rows by 64 bytes. `tile_dot` adds u8 [16, 64] times s8 [16, 16, 4], packed as the
  * kernels pack weights, to int32 [16, 16]. LAPIS_EMULATE does it in plain C, to prove the code around it anywhere. */
+#ifndef LAPIS_SIMD_AMX_H
+#define LAPIS_SIMD_AMX_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
 enum { TILE_HEIGHT = 16, TILE_BYTES = 64 };
 
 typedef struct {
@@ -44,4 +51,6 @@ static inline void tile_dot_(int sum, int a, int b) {
 #define tile_store(t, to, stride) _tile_stored(t, to, stride)
 #define tile_dot(sum, a, b) _tile_dpbusd(sum, a, b)
 #define tile_done() _tile_release()
+#endif
+
 #endif

@@ -1,12 +1,16 @@
 /* 256-bit vectors: the names that the kernels are written in. Also the part that is 256 bits wide everywhere. */
+#ifndef LAPIS_SIMD_AVX2_H
+#define LAPIS_SIMD_AVX2_H
+
 #include <immintrin.h>
+#include <stdint.h>
 
 typedef __m256i ints;
 typedef __m256 floats;
 
 enum {
-    LANES = 8,      /* 32-bit lanes of a vector */
-    TILE_ROWS = 6,  /* rows of a register tile: 6 x 2 accumulators of the 16 registers */
+    LANES = 8,     /* 32-bit lanes of a vector */
+    TILE_ROWS = 6, /* rows of a register tile: 6 x 2 accumulators of the 16 registers */
     GRADIENT_ROWS = 1,
     GRADIENT_VECS = 2 /* 2 vectors x 4 digits */
 };
@@ -43,16 +47,18 @@ enum {
 #define multiply_floats(a, b) _mm256_mul_ps(a, b)
 
 /* All lanes joined in one. */
-#define JOINED_LANES(name_, join_)                                                             \
-    static inline int32_t name_(__m256i a) {                                                   \
-        __m128i x = join_(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));          \
-        x = join_(x, _mm_shuffle_epi32(x, 0x4e));                                              \
-        return _mm_cvtsi128_si32(join_(x, _mm_shuffle_epi32(x, 0xb1)));                        \
+#define JOINED_LANES(name_, join_)                                                    \
+    static inline int32_t name_(__m256i a) {                                          \
+        __m128i x = join_(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)); \
+        x = join_(x, _mm_shuffle_epi32(x, 0x4e));                                     \
+        return _mm_cvtsi128_si32(join_(x, _mm_shuffle_epi32(x, 0xb1)));               \
     }
 JOINED_LANES(least_lane, _mm_min_epi32)
 JOINED_LANES(greatest_lane, _mm_max_epi32)
 JOINED_LANES(sum_of_lanes, _mm_add_epi32)
 
-/* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then waits
- * for memory. */
+/* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then
+ * waits for memory. */
 #define accumulate16(sum, x) __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x))
+
+#endif

@@ -1,5 +1,8 @@
 /* 512-bit vectors under the names of avx2.h. LAPIS_EMULATE builds the same source from SIMDe's portable versions, so
  * that a machine without AVX-512 can prove it. */
+#ifndef LAPIS_SIMD_AVX512_H
+#define LAPIS_SIMD_AVX512_H
+
 #if LAPIS_EMULATE
 #include "emulate.h"
 #endif
@@ -58,4 +61,6 @@ enum {
 #define dot_add(sum, u8, s8) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8))
 #define dot_add_all(sum, u8, p) \
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u8), "m"(*(const int32_t *)(p)))
+#endif
+
 #endif

@@ -1,5 +1,11 @@
 /* AVX-512 from SIMDe's portable versions, and what SIMDe 0.7.4 lacks or has wrong. Proven by the same tests that the
  * hardware's instructions pass where there are any. */
+#ifndef LAPIS_SIMD_EMULATE_H
+#define LAPIS_SIMD_EMULATE_H
+
+#include <stdint.h>
+#include <string.h>
+
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
@@ -37,15 +43,15 @@ EMULATED_LANES(cvtusepi32_epi8, simde__m512i, uint32_t, 16, simde__m128i, uint8_
 #define _mm512_cvtusepi32_epi8(a) emulated_cvtusepi32_epi8(a)
 
 /* All lanes joined in one. */
-#define EMULATED_REDUCE(name_, lane_, expression_)                      \
-    static inline lane_ emulated_##name_(simde__m512i vector) {         \
-        lane_ lanes[64 / sizeof(lane_)];                                \
-        memcpy(lanes, &vector, sizeof vector);                          \
-        for (unsigned i = 1; i < 64 / sizeof(lane_); i++) {             \
-            const lane_ a = lanes[0], b = lanes[i];                     \
-            lanes[0] = (lane_)(expression_);                            \
-        }                                                               \
-        return lanes[0];                                                \
+#define EMULATED_REDUCE(name_, lane_, expression_)              \
+    static inline lane_ emulated_##name_(simde__m512i vector) { \
+        lane_ lanes[64 / sizeof(lane_)];                        \
+        memcpy(lanes, &vector, sizeof vector);                  \
+        for (unsigned i = 1; i < 64 / sizeof(lane_); i++) {     \
+            const lane_ a = lanes[0], b = lanes[i];             \
+            lanes[0] = (lane_)(expression_);                    \
+        }                                                       \
+        return lanes[0];                                        \
     }
 EMULATED_REDUCE(reduce_min_epi32, int32_t, a < b ? a : b)
 EMULATED_REDUCE(reduce_max_epi32, int32_t, a > b ? a : b)
@@ -55,3 +61,5 @@ EMULATED_REDUCE(reduce_add_epi64, int64_t, (uint64_t)a + (uint64_t)b)
 #define _mm512_reduce_max_epi32(a) emulated_reduce_max_epi32(a)
 #define _mm512_reduce_add_epi32(a) emulated_reduce_add_epi32(a)
 #define _mm512_reduce_add_epi64(a) emulated_reduce_add_epi64(a)
+
+#endif

@@ -12,9 +12,10 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,7 @@ from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 2
-# Every instruction set that the library knows, best first; those this machine runs are `isas()`.
-ISAS = ("amx", "avx512vnni", "avx512bw", "avx2", "scalar")
+ABI = 3
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
@@ -73,6 +72,10 @@ _PROBLEMS = {
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
 
+# Python's copies of the structs of csrc/lapis.h; loading refuses a library that has them otherwise.
+_STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
+_FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
+
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _pairs = ctypes.POINTER(Pairs)
 _lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, *([_pointer] * 3), _i32]
@@ -100,27 +103,23 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Library:
-    """One loaded build. `isas` are the instruction sets that it can run here, best first."""
+    """One loaded build: `names` are the instruction sets that it was built with, `isas` those that run here."""
 
     path: Path
     c: ctypes.CDLL
+    names: tuple[str, ...]
     isas: tuple[str, ...]
 
     @property
     def isa(self) -> str:
-        return ISAS[self._offset + self.c.lapis_isa_current()]
+        return self.names[int(self.c.lapis_isa_current())]
 
     def select(self, isa: str) -> None:
         if isa not in self.isas:
             raise LapisError(
                 f"instruction set {isa!r} does not run here; {nearest(isa, self.isas)}use {', '.join(self.isas)}"
             )
-        self.c.lapis_isa_select(ISAS.index(isa) - self._offset)
-
-    @property
-    def _offset(self) -> int:
-        # A library for another processor holds only the end of the table.
-        return len(ISAS) - _count(self.c)
+        self.c.lapis_isa_select(self.names.index(isa))
 
 
 @dataclass
@@ -161,6 +160,12 @@ def isas() -> tuple[str, ...]:
     return () if state.library is None else state.library.isas
 
 
+def known_isas() -> tuple[str, ...]:
+    """The instruction sets that the library was built with, best first; this processor may lack some of them."""
+    state = _decided()
+    return () if state.library is None else state.library.names
+
+
 def describe() -> str:
     """One line for people: what is in use and from where, or why nothing is."""
     state = _decided()
@@ -173,6 +178,23 @@ def check(status: int) -> None:
         raise CodesError(_PROBLEMS[status])
     if status:
         raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
+
+
+def check_structs(c: ctypes.CDLL, structs: dict[str, type[ctypes.Structure]]) -> None:
+    """Refuse a library whose C structs are not laid out as their Python copies, given by their C names."""
+    for name, struct in structs.items():
+        for found, expected in zip(_library_layout(c, name), _python_layout(struct), strict=False):
+            if found != expected:
+                raise LapisError(
+                    f"the native library's {name} has {found} where this Python has {expected}; "
+                    "rebuild with `make native`"
+                )
+
+
+def read_names(name_of: Callable[[int], bytes | None]) -> tuple[str, ...]:
+    """What a function of the library calls 0, 1, 2 and so on, up to its first NULL."""
+    names = takewhile(lambda name: name is not None, map(name_of, count()))
+    return tuple(name.decode() for name in names if name is not None)
 
 
 def share_threads() -> None:
@@ -266,18 +288,31 @@ def _load(path: Path) -> Library:
         raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p
     c.lapis_isa_name.argtypes = [_i32]
+    c.lapis_struct_size.restype = _i64
+    c.lapis_struct_size.argtypes = [ctypes.c_char_p]
+    c.lapis_struct_field.restype = ctypes.c_char_p
+    c.lapis_struct_field.argtypes = [ctypes.c_char_p, _i32, ctypes.POINTER(_i64), ctypes.POINTER(_i64)]
+    check_structs(c, _STRUCTS)
     for name, arguments in _SIGNATURES.items():
         function = getattr(c, name)
         function.restype = _i32
         function.argtypes = arguments
     if _runner is not None:
         c.lapis_use_runner(_runner)
-    names = [c.lapis_isa_name(index).decode() for index in range(_count(c))]
-    return Library(path, c, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
+    names = read_names(c.lapis_isa_name)
+    return Library(path, c, names, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
 
 
-def _count(c: ctypes.CDLL) -> int:
-    count = 0
-    while c.lapis_isa_name(count) is not None:
-        count += 1
-    return count
+def _python_layout(struct: type[ctypes.Structure]) -> list[str]:
+    """One line for each field, and a last one for the whole, so that no layout is the beginning of another."""
+    places = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
+    lines = [_FIELD_LINE.format(name, place.offset, place.size) for name, place in places]
+    return [*lines, _SIZE_LINE.format(ctypes.sizeof(struct))]
+
+
+def _library_layout(c: ctypes.CDLL, struct: str) -> list[str]:
+    offset, size = _i64(), _i64()
+    lines: list[str] = []
+    while name := c.lapis_struct_field(struct.encode(), len(lines), ctypes.byref(offset), ctypes.byref(size)):
+        lines.append(_FIELD_LINE.format(name.decode(), offset.value, size.value))
+    return [*lines, _SIZE_LINE.format(c.lapis_struct_size(struct.encode()))]

@@ -18,7 +18,7 @@ from .shapes import SHAPES, codes
 Float = npt.NDArray[np.float64]
 # One rounding to float32 at the end.
 HALF_ULP = 2.0**-24
-# Entries of a row of g are held to 2**-30 of its largest (csrc/kernels/gradient.h), each rounded by half of that.
+# Entries of a row of g are held to 2**-30 of its largest (csrc/kernels/gradient.inc), each rounded by half of that.
 FIXED_POINT = 2.0**-30
 
 

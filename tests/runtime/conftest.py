@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lapis import native
-from tests.ops.conftest import run_on
+from tests.ops.conftest import ISAS, run_on
 
 
-@pytest.fixture(params=native.ISAS)
+@pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     with run_on(request.param):
         yield request.param

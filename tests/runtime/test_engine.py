@@ -161,6 +161,25 @@ def test_float_weights_are_refused_with_the_way_out() -> None:
         Engine(network)
 
 
+@pytest.mark.skipif(not native.available(), reason="no native kernels")
+@pytest.mark.parametrize("struct", ["lapis_layer", "lapis_block", "lapis_model"])
+def test_an_engine_whose_structs_differ_from_pythons_is_refused(struct: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *rest = engine_module._STRUCTS[struct]._fields_
+    longer = type("Longer", (ctypes.Structure,), {"_fields_": (first, ("added", ctypes.c_int64), *rest)})
+    monkeypatch.setitem(engine_module._STRUCTS, struct, longer)
+    with pytest.raises(LapisError, match=f"{struct} has .* where this Python has added .*`make native`"):
+        Engine(network_of())
+
+
+@pytest.mark.skipif(not native.available(), reason="no native kernels")
+@pytest.mark.parametrize("name", ["POINTS", "STAGES"])
+def test_an_engine_that_counts_by_other_names_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = getattr(engine_module, name)
+    monkeypatch.setattr(engine_module, name, (names[1], names[0], *names[2:]))
+    with pytest.raises(LapisError, match="rebuild with `make native`"):
+        Engine(network_of())
+
+
 @pytest.mark.parametrize("threads", [0, -1, 257, 1.5, True])
 def test_bad_thread_counts_are_refused(threads: Any) -> None:
     with pytest.raises(LapisError, match="threads"):

@@ -20,7 +20,7 @@ from lapis.trace import POINTS, Point, Trace, Watched
 
 Logits = npt.NDArray[np.int64]
 
-# In the order of csrc/engine.h.
+# As csrc/engine/engine.h has them, which is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
 
@@ -56,10 +56,10 @@ class _Block(ctypes.Structure):
 class _Model(ctypes.Structure):
     _fields_ = (
         *((name, _i64) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth", "classes")),
+        ("position_rows", _i64),
         ("window", _i32),
         *((f"low_{name}", _i32) for name in ("attention", "qk", "v", "readout", "mlp", "hidden")),
         ("mean_pooling", _i32),
-        ("position_rows", _i32),
         ("stream_bits", _i32),
         ("pooled_bits", _i32),
         ("eps", ctypes.c_double),
@@ -72,8 +72,20 @@ class _Model(ctypes.Structure):
     )
 
 
+_STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_layer": _Layer, "lapis_block": _Block, "lapis_model": _Model}
+
+
 def _library() -> ctypes.CDLL:
+    """The native library with the engine's signatures; LapisError where the engine is not the one described here."""
     c = native.library()
+    native.check_structs(c, _STRUCTS)
+    c.lapis_engine_point_name.restype = c.lapis_engine_stage_name.restype = ctypes.c_char_p
+    for name_of, names in ((c.lapis_engine_point_name, POINTS), (c.lapis_engine_stage_name, STAGES)):
+        if (found := native.read_names(name_of)) != names:
+            raise LapisError(
+                f"the native engine counts by {', '.join(found)} and this Python by {', '.join(names)}; "
+                "rebuild with `make native`"
+            )
     c.lapis_engine_create.argtypes = [ctypes.POINTER(_Model), _i32, ctypes.POINTER(_pointer)]
     c.lapis_engine_run.argtypes = [_pointer, _pointer, _i64, _pointer, _pointer, _pointer]
     c.lapis_engine_bytes.argtypes = [_pointer, _i32]

@@ -21,7 +21,11 @@ function element(tag, properties = {}, ...children) {
 }
 
 function describe(host, facts) {
-  host.replaceChildren(...facts.map(([name, value, title]) => element("div", { title: title ?? "" }, element("dt", {}, name), element("dd", {}, value))));
+  host.replaceChildren(
+    ...facts.map(([name, value, title]) =>
+      element("div", { title: title ?? "" }, element("dt", {}, name), element("dd", {}, value)),
+    ),
+  );
 }
 
 class Page {
@@ -161,7 +165,7 @@ class Page {
       if (event.shiftKey) this.set({ key: this.neighbour(this.key, event.key), hover: null });
       else this.set({ query: this.neighbour(query, event.key), key: null, hover: null });
       const focused = document.activeElement;
-      if (focused && focused.classList.contains("patch") && !event.shiftKey && this.state.query > 0) {
+      if (focused?.classList.contains("patch") && !event.shiftKey && this.state.query > 0) {
         this.patches[this.state.query - 1].focus({ preventScroll: true });
       }
     } else if (event.key === "[" || event.key === "]") {
@@ -186,15 +190,17 @@ class Page {
     byId("answer").textContent = data.classes[order[0]];
     byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
     byId("classes").replaceChildren(
-      ...order.slice(0, 5).map((n, rank) =>
-        element(
-          "div",
-          { className: rank ? "class" : "class best" },
-          element("span", { className: "class-name" }, data.classes[n]),
-          element("span", { className: "class-bar" }, element("span", { style: `width:${100 * shares[n]}%` })),
-          element("span", { className: "class-share" }, percent(shares[n])),
+      ...order
+        .slice(0, 5)
+        .map((n, rank) =>
+          element(
+            "div",
+            { className: rank ? "class" : "class best" },
+            element("span", { className: "class-name" }, data.classes[n]),
+            element("span", { className: "class-bar" }, element("span", { style: `width:${100 * shares[n]}%` })),
+            element("span", { className: "class-share" }, percent(shares[n])),
+          ),
         ),
-      ),
     );
     const sum = (list) => list.reduce((a, b) => a + b, 0);
     const fired = sum(Object.values(data.fired).map(sum));
@@ -204,7 +210,11 @@ class Page {
       ["spikes", fired.toLocaleString("en"), "at most one a neuron"],
       ["neurons that fired", percent(fired / neurons), `${neurons.toLocaleString("en")} neurons`],
       ["energy", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
-      ["against dense", paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–", `dense ${Charts.number(paper.dense_energy_mj)} mJ`],
+      [
+        "against dense",
+        paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–",
+        `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
+      ],
       ["window", `T = ${T} steps`],
       ["network", `${data.config.depth} × ${H} heads`, `${data.config.depth} blocks of ${H} heads, ${N} tokens`],
     ]);
@@ -217,8 +227,20 @@ class Page {
       missing.length ? `the spikes of ${missing.map((p) => POINT_NAMES[p]).join(", ")}` : "",
     ].filter(Boolean);
     byId("foot").replaceChildren(
-      element("p", {}, `Lapis ${data.version}. Codes from ${data.executor || "one run"}; distances, affinities, row exponents and weights are computed by this page from those codes. Nothing is loaded from anywhere.`),
-      ...(cut.length ? [element("p", {}, `To keep the page small it leaves out ${cut.join(" and ")}; activity and energy count everything.`)] : []),
+      element(
+        "p",
+        {},
+        `Lapis ${data.version}. Codes from ${data.executor || "one run"}; distances, affinities, row exponents and weights are computed by this page from those codes. Nothing is loaded from anywhere.`,
+      ),
+      ...(cut.length
+        ? [
+            element(
+              "p",
+              {},
+              `To keep the page small it leaves out ${cut.join(" and ")}; activity and energy count everything.`,
+            ),
+          ]
+        : []),
     );
   }
 
@@ -246,7 +268,11 @@ class Page {
     for (let head = 0; head < H; head++) {
       for (const block of data.blocks) {
         const picture = element("canvas", { width: grid, height: grid });
-        const button = element("button", { type: "button", className: "thumb", title: `block ${block}, head ${head}` }, picture);
+        const button = element(
+          "button",
+          { type: "button", className: "thumb", title: `block ${block}, head ${head}` },
+          picture,
+        );
         button.addEventListener("click", () => this.set({ block, head }));
         this.thumbs.push({ block, head, button, picture });
       }
@@ -275,7 +301,8 @@ class Page {
       k: run.data.config.row_scale === "pow2" ? row.k : null,
       label: `A membrane of one leaks for ${row.D[key]} steps to ${Charts.number(row.A[key])}.`,
     });
-    const scaled = run.data.config.row_scale === "pow2" ? `shifted by 2${Charts.power(-row.k)}` : "divided by the row's sum";
+    const scaled =
+      run.data.config.row_scale === "pow2" ? `shifted by 2${Charts.power(-row.k)}` : "divided by the row's sum";
     byId("membrane-says").textContent =
       `A unit membrane loses a share each step, β = exp(−1/τ) = ${Math.exp(-1 / run.tau(block, head)).toFixed(4)}. After D = ${row.D[key]} steps ` +
       `${Charts.number(row.A[key])} is left: the affinity. ${scaled[0].toUpperCase()}${scaled.slice(1)} it is the weight W = ${Charts.number(row.W[key])}. Ticks on the axis: all ${run.N} keys.`;
@@ -301,7 +328,10 @@ class Page {
       button.style.setProperty("--heat", Charts.colour(shares[token]));
       button.classList.toggle("is-query", token === query);
       button.classList.toggle("is-key", token === key);
-      button.setAttribute("aria-label", `${this.name(token)}, ${letter} ${Charts.number(values[token])}${token === query ? ", the query" : ""}${token === key ? ", the key" : ""}`);
+      button.setAttribute(
+        "aria-label",
+        `${this.name(token)}, ${letter} ${Charts.number(values[token])}${token === query ? ", the query" : ""}${token === key ? ", the key" : ""}`,
+      );
       button.setAttribute("aria-pressed", String(token === query));
     };
     byId("patches").style.setProperty("--strength", strength);
@@ -386,7 +416,10 @@ class Page {
     const { run } = this;
     const { block, head, query } = this.state;
     const place = (code) => run.T - code;
-    const pairs = Array.from(run.head(block, "q", query, head), (z, c) => [place(z), place(run.head(block, "k", key, head)[c])]);
+    const pairs = Array.from(run.head(block, "q", query, head), (z, c) => [
+      place(z),
+      place(run.head(block, "k", key, head)[c]),
+    ]);
     if (byId("sort-channels").checked) pairs.sort((a, b) => Math.abs(b[0] - b[1]) - Math.abs(a[0] - a[1]));
     const delay = run.delay(block, head, query, key);
     const equal = pairs.filter(([a, b]) => a === b).length;
@@ -413,7 +446,13 @@ class Page {
     byId("readout-card").hidden = !made;
     if (!made) return;
     const says = `${made.equal} of ${run.C} codes equal what the network fired at its readout`;
-    Charts.readout(byId("readout"), { codes: made.codes, fired: made.fired, low: run.low("readout"), T: run.T, label: says });
+    Charts.readout(byId("readout"), {
+      codes: made.codes,
+      fired: made.fired,
+      low: run.low("readout"),
+      T: run.T,
+      label: says,
+    });
     byId("readout-says").textContent =
       `Value spikes, weighted by this row and coded again. Computed here from q, k and v: ${says}.`;
   }
@@ -428,12 +467,17 @@ class Page {
     byId("raster-point").value = this.state.point;
     byId("step").max = T;
     byId("step").value = T;
-    const change = (id, act) => byId(id).addEventListener("input", () => (act(byId(id)), this.drawRaster()));
-    change("raster-block", (node) => (this.state.rasterBlock = node.value === "" ? null : Number(node.value)));
-    change("raster-point", (node) => (this.state.point = node.value));
-    change("raster-scope", (node) => (this.state.scope = node.value));
-    change("raster-sort", () => undefined);
-    change("step", (node) => (this.stop(), (this.state.step = Number(node.value))));
+    const redrawOn = (id, changesOf) =>
+      byId(id).addEventListener("input", () => {
+        Object.assign(this.state, changesOf(byId(id).value));
+        this.drawRaster();
+      });
+    redrawOn("raster-block", (value) => ({ rasterBlock: value === "" ? null : Number(value) }));
+    redrawOn("raster-point", (value) => ({ point: value }));
+    redrawOn("raster-scope", (value) => ({ scope: value }));
+    redrawOn("raster-sort", () => ({}));
+    byId("step").addEventListener("input", () => this.stop());
+    redrawOn("step", (value) => ({ step: Number(value) }));
     byId("play").addEventListener("click", () => (this.playing ? this.stop() : this.play()));
   }
 
@@ -494,7 +538,10 @@ class Page {
     const blocks = data.config.depth;
     const cell = (point, block, share) => {
       const shown = data.blocks.includes(block) && data.points.includes(point);
-      const node = element(shown ? "button" : "span", { className: "cell", textContent: percent(share).replace(" %", "") });
+      const node = element(shown ? "button" : "span", {
+        className: "cell",
+        textContent: percent(share).replace(" %", ""),
+      });
       node.style.background = Charts.colour(share);
       node.style.color = Charts.inkOn(share);
       if (shown) {
@@ -505,7 +552,9 @@ class Page {
           byId("raster-point").value = point;
           byId("raster-block").value = block;
           this.drawRaster();
-          byId("raster-title").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+          byId("raster-title").scrollIntoView({
+            behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+          });
         });
       }
       return element("td", {}, node);
@@ -515,7 +564,7 @@ class Page {
     head.append(element("th", { scope: "col" }, "all"));
     const rows = Object.entries(data.fired).map(([point, fired]) => {
       const line = element("tr", {}, element("th", { scope: "row" }, POINT_NAMES[point]));
-      fired.forEach((count, block) => line.append(cell(point, block, count / data.neurons[point])));
+      line.append(...fired.map((count, block) => cell(point, block, count / data.neurons[point])));
       const all = fired.reduce((a, b) => a + b, 0) / (data.neurons[point] * blocks);
       line.append(element("td", { className: "all" }, percent(all)));
       return line;
@@ -525,7 +574,9 @@ class Page {
 
   buildEnergy() {
     const select = byId("convention");
-    this.run.data.energy.forEach((made, n) => select.append(element("option", { value: n, textContent: made.convention })));
+    select.append(
+      ...this.run.data.energy.map((made, n) => element("option", { value: n, textContent: made.convention })),
+    );
     select.addEventListener("input", () => {
       this.state.convention = Number(select.value);
       this.drawEnergy();
@@ -541,13 +592,30 @@ class Page {
     byId("convention-says").textContent = `${made.convention}: ${made.counted}. Costs: ${made.node}.`;
     Charts.energy(byId("energy"), { rows, label: says });
     byId("energy-says").replaceChildren(
-      element("span", { className: "mark ours" }), "Lapis ", element("span", { className: "mark dense" }), "dense. ", `${says}. At the right: how many times less.`,
+      element("span", { className: "mark ours" }),
+      "Lapis ",
+      element("span", { className: "mark dense" }),
+      "dense. ",
+      `${says}. At the right: how many times less.`,
     );
     const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
     const count = (part) => (part.count ? Math.round(part.count).toLocaleString("en") : "–");
     byId("energy-table").replaceChildren(
       element("thead", {}, line("th", ["operator", "operations", "kind", "mJ", "dense operations", "dense mJ"])),
-      element("tbody", {}, ...made.rows.map((row) => line("td", [row.operator, count(row.ours), row.ours.kinds.join(", ").replaceAll("_", " "), Charts.number(row.ours.mj), count(row.dense), Charts.number(row.dense.mj)]))),
+      element(
+        "tbody",
+        {},
+        ...made.rows.map((row) =>
+          line("td", [
+            row.operator,
+            count(row.ours),
+            row.ours.kinds.join(", ").replaceAll("_", " "),
+            Charts.number(row.ours.mj),
+            count(row.dense),
+            Charts.number(row.dense.mj),
+          ]),
+        ),
+      ),
     );
   }
 }

@@ -4,13 +4,12 @@
 const Charts = {};
 
 // Cividis: blue to yellow, even in lightness, the same to a colour-blind reader.
-Charts.CIVIDIS = [
-  "00224e", "002e6a", "1a386f", "32436d", "434e6c", "535a6d", "61656f", "6f7073", "7d7c78",
-  "8c8878", "9b9476", "aba072", "bcae6c", "cdbb63", "dec958", "f0d846", "fee838",
-].map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+const CIVIDIS =
+  "00224e 002e6a 1a386f 32436d 434e6c 535a6d 61656f 6f7073 7d7c78 8c8878 9b9476 aba072 bcae6c cdbb63 dec958 f0d846 fee838";
+Charts.CIVIDIS = CIVIDIS.split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 
 /** Colour of a share 0..1. */
-Charts.colour = function (share) {
+Charts.colour = (share) => {
   const place = Math.min(1, Math.max(0, share)) * (Charts.CIVIDIS.length - 1);
   const at = Math.min(Charts.CIVIDIS.length - 2, Math.floor(place));
   const mix = Charts.CIVIDIS[at].map((low, c) => low + (Charts.CIVIDIS[at + 1][c] - low) * (place - at));
@@ -18,18 +17,21 @@ Charts.colour = function (share) {
 };
 
 /** Black or white, whichever reads better on the colour of that share. */
-Charts.inkOn = function (share) {
-  const parts = Charts.colour(share).match(/\d+/g).map((c) => Number(c) / 255);
+Charts.inkOn = (share) => {
+  const parts = Charts.colour(share)
+    .match(/\d+/g)
+    .map((c) => Number(c) / 255);
   const linear = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
   return (light + 0.05) / 0.05 > 1.05 / (light + 0.05) ? "#000" : "#fff";
 };
 
-Charts.number = function (x, digits = 3) {
+Charts.number = (x, digits = 3) => {
   if (!Number.isFinite(x)) return "∞";
   if (x === 0) return "0";
   const size = Math.abs(x);
-  if (size >= 1e5) return `${(x / 10 ** Math.floor(Math.log10(size))).toFixed(1)}·10${Charts.power(Math.floor(Math.log10(size)))}`;
+  if (size >= 1e5)
+    return `${(x / 10 ** Math.floor(Math.log10(size))).toFixed(1)}·10${Charts.power(Math.floor(Math.log10(size)))}`;
   if (size >= 1e-3) return String(Number(x.toPrecision(digits)));
   const exponent = Math.floor(Math.log10(size));
   return `${(x / 10 ** exponent).toFixed(1)}·10${Charts.power(exponent)}`;
@@ -38,7 +40,7 @@ Charts.number = function (x, digits = 3) {
 /** An integer as superscript digits. */
 Charts.power = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻");
 
-Charts.make = function (tag, attributes, parent, text) {
+Charts.make = (tag, attributes, parent, text) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   if (text !== undefined) node.textContent = text;
@@ -47,7 +49,7 @@ Charts.make = function (tag, attributes, parent, text) {
 };
 
 /** An empty drawing that fills `host`; `label` is what a screen reader says. */
-Charts.canvas = function (host, height, label) {
+Charts.canvas = (host, height, label) => {
   const width = Math.max(240, host.clientWidth);
   host.setAttribute("aria-label", label);
   host.replaceChildren();
@@ -56,7 +58,7 @@ Charts.canvas = function (host, height, label) {
 };
 
 /** Round steps that cover `span` in about `count` pieces. */
-Charts.ticks = function (from, to, count) {
+Charts.ticks = (from, to, count) => {
   const raw = (to - from) / count || 1;
   const unit = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw * 0.999);
@@ -72,7 +74,7 @@ const RIGHT = 14;
  * First spikes of a query and a key, a column a channel, their difference as the bar between them; below, the running
  * sum of the differences. `places` are latencies T - z; a signed code's OFF spikes lie beyond T.
  */
-Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
+Charts.latencies = (host, { query, key, delay, T, signed, label }) => {
   const top = 132;
   const bottom = 76;
   const { svg, width, height } = Charts.canvas(host, top + bottom + 52, label);
@@ -80,7 +82,8 @@ Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
   const x = (c) => LEFT + ((c + 0.5) / query.length) * (width - LEFT - RIGHT);
   const y = (t) => 10 + (t / levels) * (top - 16);
   const size = Math.min(7, Math.max(2.6, ((width - LEFT - RIGHT) / query.length) * 0.72));
-  for (const [t, name] of signed ? [[0, "ON 0"], [T, "silent"], [2 * T, "OFF 0"]] : [[0, "0"], [T, "silent"]]) {
+  const marks = signed ? { "ON 0": 0, silent: T, "OFF 0": 2 * T } : { 0: 0, silent: T };
+  for (const [name, t] of Object.entries(marks)) {
     Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(t), y2: y(t), class: "rule" }, svg);
     Charts.make("text", { x: LEFT - 6, y: y(t) + 4, class: "tick end" }, svg, name);
   }
@@ -89,7 +92,11 @@ Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
   const totals = query.map((t, c) => (sum += Math.abs(t - key[c])));
   const all = Math.max(1, sum + delay);
   query.forEach((t, c) => {
-    Charts.make("line", { x1: x(c), x2: x(c), y1: y(t), y2: y(key[c]), class: "gap", "stroke-width": size * 0.55 }, svg);
+    Charts.make(
+      "line",
+      { x1: x(c), x2: x(c), y1: y(t), y2: y(key[c]), class: "gap", "stroke-width": size * 0.55 },
+      svg,
+    );
   });
   query.forEach((t, c) => {
     Charts.make("circle", { cx: x(c), cy: y(key[c]), r: size * 0.62, class: "key-dot" }, svg);
@@ -97,20 +104,24 @@ Charts.latencies = function (host, { query, key, delay, T, signed, label }) {
   });
   const base = height - 24;
   const rise = (value) => base - (value / all) * (bottom - 8);
-  let path = `M${LEFT} ${base}`;
-  totals.forEach((value, c) => (path += `H${x(c)}V${rise(value)}`));
-  path += `H${width - RIGHT}`;
+  const steps = totals.map((value, c) => `H${x(c)}V${rise(value)}`);
+  const path = `M${LEFT} ${base}${steps.join("")}H${width - RIGHT}`;
   Charts.make("path", { d: `${path}V${base}H${LEFT}Z`, class: "sum-area" }, svg);
   Charts.make("path", { d: path, class: "sum-line" }, svg);
   Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: base, y2: base, class: "axis" }, svg);
   Charts.make("text", { x: LEFT - 6, y: rise(sum) + 4, class: "tick end strong" }, svg, String(sum));
   Charts.make("text", { x: LEFT - 6, y: base + 4, class: "tick end" }, svg, "0");
   Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, "channel 0");
-  Charts.make("text", { x: width - RIGHT, y: height - 6, class: "tick end" }, svg, `running sum of |differences| = ${sum}`);
+  Charts.make(
+    "text",
+    { x: width - RIGHT, y: height - 6, class: "tick end" },
+    svg,
+    `running sum of |differences| = ${sum}`,
+  );
 };
 
 /** u_r = beta**r from 1 down to every key's distance; the chosen key's affinity is marked. */
-Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
+Charts.membrane = (host, { D, tau, chosen, log, k, label }) => {
   const { svg, width, height } = Charts.canvas(host, 236, label);
   const floor = height - 46;
   const far = Math.max(...D, 1) * 1.04;
@@ -141,7 +152,12 @@ Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
   if (log && k !== null && -k < halvings && k <= 0) {
     const at = y(-k * tau * Math.LN2);
     Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: at, y2: at, class: "shift" }, svg);
-    Charts.make("text", { x: width - RIGHT, y: at - 5, class: "tick end shift-name halo" }, svg, `row shift 2${Charts.power(k)}`);
+    Charts.make(
+      "text",
+      { x: width - RIGHT, y: at - 5, class: "tick end shift-name halo" },
+      svg,
+      `row shift 2${Charts.power(k)}`,
+    );
   }
   Charts.make("line", { x1: x(chosen), x2: x(chosen), y1: y(chosen), y2: floor + 7, class: "drop" }, svg);
   Charts.make("line", { x1: LEFT, x2: x(chosen), y1: y(chosen), y2: y(chosen), class: "drop" }, svg);
@@ -159,7 +175,7 @@ Charts.membrane = function (host, { D, tau, chosen, log, k, label }) {
 };
 
 /** The codes that a token reads out, as bars, and a mark where the network fired the same. */
-Charts.readout = function (host, { codes, fired, low, T, label }) {
+Charts.readout = (host, { codes, fired, low, T, label }) => {
   const { svg, width, height } = Charts.canvas(host, 118, label);
   const span = T - low;
   const zero = 10 + (T / span) * (height - 34);
@@ -171,13 +187,17 @@ Charts.readout = function (host, { codes, fired, low, T, label }) {
   }
   codes.forEach((z, c) => {
     const at = { x: LEFT + c * each + each * 0.15, width: each * 0.7 };
-    Charts.make("rect", { ...at, y: Math.min(y(z), zero), height: Math.abs(y(z) - zero), class: z === fired[c] ? "code" : "code off" }, svg);
+    Charts.make(
+      "rect",
+      { ...at, y: Math.min(y(z), zero), height: Math.abs(y(z) - zero), class: z === fired[c] ? "code" : "code off" },
+      svg,
+    );
   });
   Charts.make("text", { x: LEFT, y: height - 5, class: "tick" }, svg, "channel 0");
 };
 
 /** Spikes a step, as bars over the raster. */
-Charts.histogram = function (host, { counts, step, label }) {
+Charts.histogram = (host, { counts, step, label }) => {
   const { svg, width, height } = Charts.canvas(host, 74, label);
   const top = Math.max(1, ...counts);
   const each = (width - LEFT - RIGHT) / counts.length;
@@ -185,12 +205,22 @@ Charts.histogram = function (host, { counts, step, label }) {
   Charts.make("text", { x: LEFT - 6, y: height - 4, class: "tick end" }, svg, "0");
   counts.forEach((count, n) => {
     const tall = (count / top) * (height - 12);
-    Charts.make("rect", { x: LEFT + n * each + 1, y: height - tall, width: Math.max(1, each - 2), height: tall, class: n < step ? "bar" : "bar later" }, svg);
+    Charts.make(
+      "rect",
+      {
+        x: LEFT + n * each + 1,
+        y: height - tall,
+        width: Math.max(1, each - 2),
+        height: tall,
+        class: n < step ? "bar" : "bar later",
+      },
+      svg,
+    );
   });
 };
 
 /** One mark a spike: steps to the right, neurons downward, in the order of `codes`. */
-Charts.raster = function (canvas, { codes, T, step, height, sorted, colours }) {
+Charts.raster = (canvas, { codes, T, step, height, sorted, colours }) => {
   const width = Math.max(240, canvas.parentElement.clientWidth);
   const ratio = window.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
@@ -221,14 +251,15 @@ Charts.raster = function (canvas, { codes, T, step, height, sorted, colours }) {
   pen.textAlign = "center";
   for (let n = 0; n < T; n += T > 24 || each < 18 ? 2 : 1) pen.fillText(String(n), LEFT + (n + 0.5) * each, height - 6);
   // In order of time the silent neurons come last and leave the rest of the picture empty.
-  if (sorted && silent * tall > 24) pen.fillText(`${silent.toLocaleString("en")} silent`, (LEFT + width - RIGHT) / 2, floor - (silent * tall) / 2 + 4);
+  if (sorted && silent * tall > 24)
+    pen.fillText(`${silent.toLocaleString("en")} silent`, (LEFT + width - RIGHT) / 2, floor - (silent * tall) / 2 + 4);
   pen.textAlign = "right";
   pen.fillText("0", LEFT - 6, 12);
   pen.fillText(String(codes.length - 1), LEFT - 6, floor);
 };
 
 /** Two dots an operator on a logarithmic axis: dense and ours, joined. */
-Charts.energy = function (host, { rows, label }) {
+Charts.energy = (host, { rows, label }) => {
   const line = 30;
   const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);
   const left = width < 480 ? 116 : 130;
@@ -240,15 +271,22 @@ Charts.energy = function (host, { rows, label }) {
   for (let p = low; p <= high; p++) {
     Charts.make("line", { x1: x(10 ** p), x2: x(10 ** p), y1: 4, y2: height - 42, class: "rule" }, svg);
     if (width < 480 && (high - p) % 2) continue;
-    Charts.make("text", { x: x(10 ** p), y: height - 26, class: "tick middle" }, svg, p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p));
+    Charts.make(
+      "text",
+      { x: x(10 ** p), y: height - 26, class: "tick middle" },
+      svg,
+      p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p),
+    );
   }
   Charts.make("text", { x: width - right, y: height - 6, class: "tick end" }, svg, "mJ an image, logarithmic");
   rows.forEach((row, n) => {
     const y = n * line + line / 2 + 4;
     Charts.make("text", { x: left - 10, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, row.name);
-    if (row.ours > 0 && row.dense > 0) Charts.make("line", { x1: x(row.ours), x2: x(row.dense), y1: y, y2: y, class: "saving" }, svg);
+    if (row.ours > 0 && row.dense > 0)
+      Charts.make("line", { x1: x(row.ours), x2: x(row.dense), y1: y, y2: y, class: "saving" }, svg);
     if (row.dense > 0) Charts.make("circle", { cx: x(row.dense), cy: y, r: 5.5, class: "dense-dot" }, svg);
-    if (row.ours > 0) Charts.make("rect", { x: x(row.ours) - 5.5, y: y - 5.5, width: 11, height: 11, class: "ours-dot" }, svg);
+    if (row.ours > 0)
+      Charts.make("rect", { x: x(row.ours) - 5.5, y: y - 5.5, width: 11, height: 11, class: "ours-dot" }, svg);
     const says = row.ours > 0 ? (row.dense > 0 ? `${Charts.number(row.dense / row.ours, 3)}×` : "") : "free";
     Charts.make("text", { x: width - 4, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, says);
   });

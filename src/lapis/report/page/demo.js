@@ -21,9 +21,16 @@ function headline() {
     [`${accuracy.top1.toFixed(1)} %`, `right, of ${accuracy.images} CIFAR-10 images`],
     [differ ? whole(differ) : "0", `of ${whole(codes)} codes differ between engine, spikes and integers`],
     [energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–", "less energy than the dense network"],
-    [speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`, speed.ratio ? "the speed of PyTorch FP32, on one core" : "an image, on one core"],
+    [
+      speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`,
+      speed.ratio ? "the speed of PyTorch FP32, on one core" : "an image, on one core",
+    ],
   ];
-  byId("headline").replaceChildren(...tiles.map(([value, name]) => element("div", { className: "card" }, element("dt", {}, name), element("dd", {}, value))));
+  byId("headline").replaceChildren(
+    ...tiles.map(([value, name]) =>
+      element("div", { className: "card" }, element("dt", {}, name), element("dd", {}, value)),
+    ),
+  );
 }
 
 function answers() {
@@ -33,7 +40,12 @@ function answers() {
         "figure",
         { className: answer.right ? "answer" : "answer wrong" },
         element("img", { src: answer.image, alt: answer.label }),
-        element("figcaption", {}, `${answer.right ? "✓" : "✗"} ${answer.prediction} ${Math.round(100 * answer.score)} %`, ...(answer.right ? [] : [element("small", {}, `is ${answer.label}`)])),
+        element(
+          "figcaption",
+          {},
+          `${answer.right ? "✓" : "✗"} ${answer.prediction} ${Math.round(100 * answer.score)} %`,
+          ...(answer.right ? [] : [element("small", {}, `is ${answer.label}`)]),
+        ),
       ),
     ),
   );
@@ -48,8 +60,36 @@ function equality() {
     `The integer model is the definition. The engine and the spiking network, simulated step by step, are compared with it code by code at every measuring point. ` +
     `One image takes ${whole(data.spikes)} spikes, ${whole(data.operations)} synaptic operations and ${whole(data.latency)} steps.`;
   byId("equality").replaceChildren(
-    element("thead", {}, line("th", ["executor", "images", "promise", "codes compared", "differ", "logits differ", "seconds an image", ""])),
-    element("tbody", {}, ...data.equality.map((row) => line("td", [row.name, String(row.images), row.promise === "equal" ? "bit for bit" : "but for ties", whole(row.codes), whole(row.codes_differing), String(row.images_with_other_logits), row.seconds_per_image.toPrecision(2), row.holds ? "✓ holds" : "✗ broken"]))),
+    element(
+      "thead",
+      {},
+      line("th", [
+        "executor",
+        "images",
+        "promise",
+        "codes compared",
+        "differ",
+        "logits differ",
+        "seconds an image",
+        "",
+      ]),
+    ),
+    element(
+      "tbody",
+      {},
+      ...data.equality.map((row) =>
+        line("td", [
+          row.name,
+          String(row.images),
+          row.promise === "equal" ? "bit for bit" : "but for ties",
+          whole(row.codes),
+          whole(row.codes_differing),
+          String(row.images_with_other_logits),
+          row.seconds_per_image.toPrecision(2),
+          row.holds ? "✓ holds" : "✗ broken",
+        ]),
+      ),
+    ),
   );
 }
 
@@ -60,10 +100,16 @@ function energy() {
   const says = `${Charts.number(made.energy_mj)} mJ an image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
   byId("energy-head").textContent =
     `${says}, at the activities measured over ${data.measured} images: ` +
-    Object.entries(data.activities).map(([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`).join(", ") + ".";
+    Object.entries(data.activities)
+      .map(([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`)
+      .join(", ") +
+    ".";
   Charts.energy(byId("energy"), { rows, label: says });
   byId("energy-says").replaceChildren(
-    element("span", { className: "mark ours" }), "Lapis ", element("span", { className: "mark dense" }), "dense. ",
+    element("span", { className: "mark ours" }),
+    "Lapis ",
+    element("span", { className: "mark dense" }),
+    "dense. ",
     `Convention ${made.convention}: ${made.counted}; ${made.node}. At the right: how many times less.`,
   );
 }
@@ -80,7 +126,11 @@ function speed() {
         "div",
         { className: "pace" },
         element("span", {}, name),
-        element("span", { className: "pace-bar" }, element("span", { className: kind, style: `width:${(100 * ms) / longest}%` })),
+        element(
+          "span",
+          { className: "pace-bar" },
+          element("span", { className: kind, style: `width:${(100 * ms) / longest}%` }),
+        ),
         element("b", {}, `${ms.toFixed(1)} ms`),
       ),
     ),
@@ -89,7 +139,8 @@ function speed() {
 }
 
 byId("source").textContent = `${data.model} · ${(data.bytes / 1e6).toFixed(2)} MB · T = ${data.window}`;
-byId("foot").textContent = `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
+byId("foot").textContent =
+  `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
 byId("training").hidden = !data.training;
 byId("training-says").textContent = data.training;
 byId("theme").addEventListener("click", () => {

@@ -4,7 +4,7 @@
 const Lapis = {};
 
 /** Compressed, base64 text to bytes. */
-Lapis.inflate = async function (text) {
+Lapis.inflate = async (text) => {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
@@ -100,7 +100,7 @@ Lapis.Run = class {
     const made = this.data.leak ? this.integerRow(block, head, D) : this.realRow(D, this.tau(block, head));
     const sum = made.lifted.reduce((a, b) => a + b, 0);
     const exponent = Lapis.pow2Exponent(sum, this.data.sqrtHalf);
-    const factor = this.data.config.row_scale === "pow2" ? Math.pow(2, -exponent) : 1 / sum;
+    const factor = this.data.config.row_scale === "pow2" ? 2 ** -exponent : 1 / sum;
     const W = made.lifted.map((a) => a * factor);
     const mass = W.reduce((a, b) => a + b, 0);
     const log2Z = Math.log2(sum) - made.lift;
@@ -119,7 +119,7 @@ Lapis.Run = class {
     const { us, es } = this.leakTable(block, head, Math.max(...D) + 1);
     const gain = es[Math.min(...D)];
     const integers = D.map((d) => Lapis.read(us[d], es[d], gain));
-    const A = D.map((d) => us[d] * Math.pow(2, -(32 + es[d])));
+    const A = D.map((d) => us[d] * 2 ** -(32 + es[d]));
     return { lifted: integers, lift: 15 + gain, A, integers };
   }
 
@@ -157,7 +157,7 @@ Lapis.Run = class {
       let pre = sum * scale + shift;
       if (row.integers) {
         // Every product and sum rounded to float32 on its own, as the deployed network is defined.
-        const y = Math.fround(sum) * Math.pow(2, -row.exponent);
+        const y = Math.fround(sum) * 2 ** -row.exponent;
         pre = Math.fround(Math.fround(y * Math.fround(scale)) + Math.fround(shift));
       }
       return Math.min(this.T, Math.max(this.low("readout"), Math.floor(pre)));
@@ -173,21 +173,21 @@ Lapis.Run = class {
 };
 
 /** A = min(floor(u 2**-(17 + e - r) + 1/2), 32767). */
-Lapis.read = function (u, e, gain) {
+Lapis.read = (u, e, gain) => {
   const shift = Math.min(40, Math.max(1, e - gain + 17));
   return Math.min(32767, Math.floor((u + 2 ** (shift - 1)) / 2 ** shift));
 };
 
 /** round(log2 z), exactly: z = m 2**e, m in [1/2, 1). */
-Lapis.pow2Exponent = function (z, sqrtHalf) {
+Lapis.pow2Exponent = (z, sqrtHalf) => {
   const view = new DataView(new ArrayBuffer(8));
   view.setFloat64(0, z);
   const e = ((view.getUint32(0) >>> 20) & 0x7ff) - 1022;
-  return e - (z / Math.pow(2, e) < sqrtHalf ? 1 : 0);
+  return e - (z / 2 ** e < sqrtHalf ? 1 : 0);
 };
 
 /** Shares that sum to one. */
-Lapis.softmax = function (logits) {
+Lapis.softmax = (logits) => {
   const top = Math.max(...logits);
   const lifted = logits.map((x) => Math.exp(x - top));
   const sum = lifted.reduce((a, b) => a + b, 0);

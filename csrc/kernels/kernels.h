@@ -1,4 +1,4 @@
-/* What one instruction set must provide, and the records that the entry points hand to it.
+/* The kernels that an instruction set must provide, and the records that the entry points hand to it.
  *
  * A kernel works on one (b, h) and a range of rows with scratch of its own, so that threads share nothing. */
 #ifndef LAPIS_KERNELS_H
@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "lapis.h"
+#include "../lapis.h"
 
 typedef struct {
     lapis_pairs p;
@@ -64,24 +64,24 @@ typedef struct {
     int64_t from, to;
 } span;
 
+/* Rows from..to of one (b, h): what most kernels are handed at a time. */
 typedef struct {
-    const char *name;
-    int (*supported)(void);
+    int64_t b, h, from, to;
+} head_rows;
+
+typedef struct {
     size_t (*distance_scratch)(const lapis_pairs *);
-    int (*distance)(const distance_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
+    int (*distance)(const distance_call *, head_rows, unsigned char *scratch);
     size_t (*gradient_scratch)(const lapis_pairs *);
     int (*gradient)(const gradient_call *, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch);
     size_t (*attention_scratch)(const lapis_pairs *);
-    int (*attention)(const attention_call *, int64_t b, int64_t h, int64_t from, int64_t to, unsigned char *scratch);
+    int (*attention)(const attention_call *, head_rows, unsigned char *scratch);
     size_t (*integer_attention_scratch)(const lapis_pairs *);
-    int (*integer_attention)(const integer_attention_call *, int64_t b, int64_t h, int64_t from, int64_t to,
-                             unsigned char *scratch);
+    int (*integer_attention)(const integer_attention_call *, head_rows, unsigned char *scratch);
     void (*lsq)(const float *x, int64_t n, lsq_scale s, float *value, float *codes);
     lsq_sums (*lsq_value_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
     lsq_sums (*lsq_codes_backward)(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x);
-} lapis_isa;
-
-extern const lapis_isa lapis_scalar, lapis_avx2, lapis_avx512bw, lapis_avx512vnni, lapis_amx;
+} kernel_functions;
 
 /* The smallest double above the real sqrt(1/2); no double lies between the two, so `m >= SQRT_HALF` is exact. */
 #define SQRT_HALF 0x1.6a09e667f3bcdp-1

@@ -6,7 +6,7 @@
 #ifndef LAPIS_ENGINE_H
 #define LAPIS_ENGINE_H
 
-#include "lapis.h"
+#include "../lapis.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,13 +35,13 @@ typedef struct {
 
 typedef struct {
     int64_t image_size, patch_size, width, heads, hidden, depth, classes;
+    int64_t position_rows; /* N, or 2: class token, patches */
     int32_t window;
     int32_t low_attention, low_qk, low_v, low_readout, low_mlp, low_hidden;
-    int32_t mean_pooling;  /* the rounded mean of the patches, or the class token */
-    int32_t position_rows; /* N, or 2: class token, patches */
-    int32_t stream_bits;   /* the stream is kept within -2^bits..2^bits - 1 */
-    int32_t pooled_bits;   /* fractional bits of the final token */
-    double eps;            /* LayerNorm's, in units of the stream */
+    int32_t mean_pooling;        /* the rounded mean of the patches, or the class token */
+    int32_t stream_bits;         /* the stream is kept within -2^bits..2^bits - 1 */
+    int32_t pooled_bits;         /* fractional bits of the final token */
+    double eps;                  /* LayerNorm's, in units of the stream */
     const int16_t *patch_weight; /* [D, P*P*3] */
     const uint8_t *patch_shift;  /* [D] */
     const int32_t *position;     /* [position_rows, D] */
@@ -74,6 +74,10 @@ enum {
     LAPIS_STAGE_HEAD,
     LAPIS_STAGES
 };
+
+/* Their names, in that order; NULL behind the last one. */
+LAPIS_API const char *lapis_engine_point_name(int32_t index);
+LAPIS_API const char *lapis_engine_stage_name(int32_t index);
 
 typedef struct lapis_engine lapis_engine;
 

@@ -21,13 +21,12 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
             pre = pre + layer->shift[o];
             if (layer->kind == TO_STREAM) {
                 int32_t *h = call->stream + row * call->stream_stride + o;
-                int32_t sum = *h + (int32_t)floorf(pre);
-                *h = sum < -call->limit ? -call->limit : sum > call->limit - 1 ? call->limit - 1 : sum;
+                *h = within((int64_t)*h + (int32_t)floorf(pre), call->limit);
             } else {
                 float least = layer->least[o], most = least + layer->span[o];
-                call->out[row * call->out_stride + o] =
-                    layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
-                                             : (uint8_t)(floorf(clamp(pre, least, most)) - least);
+                call->out[row * call->out_stride + o] = layer->kind == TO_LADDER
+                                                            ? (uint8_t)count_levels(layer->steps, pre)
+                                                            : (uint8_t)(floorf(clamp(pre, least, most)) - least);
             }
         }
 }
@@ -65,8 +64,7 @@ static void patch_rows(const patch_call *call, const int16_t *patches, int64_t r
             for (int64_t k = 0; k < call->inputs; k++) sum += patch[k] * weight[k];
             if (call->half[o]) sum = ((sum >> call->shift[o]) + 1) >> 1;
             sum += position[r * position_stride + o];
-            stream[r * stream_stride + o] =
-                (int32_t)(sum < -call->limit ? -call->limit : sum > call->limit - 1 ? call->limit - 1 : sum);
+            stream[r * stream_stride + o] = within(sum, call->limit);
         }
 }
 
@@ -76,8 +74,7 @@ static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t pad
     return sum;
 }
 
-const engine_isa engine_scalar = {
-    .kernels = &lapis_scalar,
+const engine_functions engine_scalar = {
     .panel = 1,
     .tile = 1,
     .linear = linear_rows,

@@ -4,8 +4,6 @@
 
 #include "kernels.h"
 
-static int supported(void) { return 1; }
-
 /* Extend low..high over fp32 codes; 0 where one is not an integer of a sane size. */
 static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t channels, float *low, float *high) {
     for (int64_t n = 0; n < rows; n++)
@@ -28,18 +26,18 @@ static void copy_codes(const void *x, int32_t code_type, int64_t stride, int64_t
     }
 }
 
-/* Codes of q rows from..to and of all keys of one (b, h) as contiguous u8; negative fp32 codes are shifted to zero. */
-static int gather_codes(const lapis_pairs *p, const void *q, const void *k, int64_t b, int64_t h, int64_t from,
-                        int64_t to, uint8_t *q_codes, uint8_t *k_codes) {
-    int64_t width = p->code_type == LAPIS_CODES_U8 ? 1 : sizeof(float);
-    const void *q_from = (const char *)q + width * at(p->q_stride, b, h, from);
-    const void *k_from = (const char *)k + width * at(p->k_stride, b, h, 0);
+/* Codes of some q rows and of all keys of one (b, h) as contiguous u8; negative fp32 codes are shifted to zero. */
+static int gather_codes(const lapis_pairs *p, const void *q, const void *k, head_rows own, uint8_t *q_codes,
+                        uint8_t *k_codes) {
+    int64_t rows = own.to - own.from, width = p->code_type == LAPIS_CODES_U8 ? 1 : sizeof(float);
+    const void *q_from = (const char *)q + width * at(p->q_stride, own.b, own.h, own.from);
+    const void *k_from = (const char *)k + width * at(p->k_stride, own.b, own.h, 0);
     float low = 0, high = 0;
     if (p->code_type == LAPIS_CODES_F32 &&
-        (!widen_range(q_from, p->q_stride[2], to - from, p->channels, &low, &high) ||
+        (!widen_range(q_from, p->q_stride[2], rows, p->channels, &low, &high) ||
          !widen_range(k_from, p->k_stride[2], p->keys, p->channels, &low, &high) || high - low > 255))
         return LAPIS_BAD_CODES;
-    copy_codes(q_from, p->code_type, p->q_stride[2], to - from, p->channels, (int)-low, q_codes);
+    copy_codes(q_from, p->code_type, p->q_stride[2], rows, p->channels, (int)-low, q_codes);
     copy_codes(k_from, p->code_type, p->k_stride[2], p->keys, p->channels, (int)-low, k_codes);
     return LAPIS_OK;
 }
@@ -64,14 +62,13 @@ static size_t code_bytes(const lapis_pairs *p) {
     return (size_t)(round_up(p->rows * p->channels, 64) + round_up(p->keys * p->channels, 64));
 }
 
-static int distance(const distance_call *call, int64_t b, int64_t h, int64_t from, int64_t to,
-                    unsigned char *scratch) {
+static int distance(const distance_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
-    int status = gather_codes(p, call->q, call->k, b, h, from, to, q, k);
+    int status = gather_codes(p, call->q, call->k, own, q, k);
     if (status) return status;
-    int64_t out = ((b * p->heads + h) * p->rows + from) * p->keys;
-    for (int64_t i = 0; i < to - from; i++)
+    int64_t out = ((own.b * p->heads + own.h) * p->rows + own.from) * p->keys;
+    for (int64_t i = 0; i < own.to - own.from; i++)
         for (int64_t j = 0; j < p->keys; j++, out++) {
             int32_t d = relate(p->relation, q + i * p->channels, k + j * p->channels, p->channels);
             if (call->out_type == LAPIS_OUT_I32)
@@ -96,7 +93,7 @@ static int gradient(const gradient_call *call, int64_t b, int64_t h, const span 
     int64_t channels = p->channels, bh = b * p->heads + h;
     uint8_t *q = carve(&scratch, p->rows * channels), *k = carve(&scratch, p->keys * channels);
     double *sum = carve(&scratch, channels * (int64_t)sizeof(double));
-    int status = gather_codes(p, call->q, call->k, b, h, 0, p->rows, q, k);
+    int status = gather_codes(p, call->q, call->k, (head_rows){b, h, 0, p->rows}, q, k);
     if (status) return status;
     const float *g = call->grad + bh * p->rows * p->keys;
     for (int side = 0; side < SIDES; side++) {
@@ -122,12 +119,12 @@ static size_t attention_scratch(const lapis_pairs *p) {
 }
 
 /* D of one row with its delay; 0 where one lies outside 0..size-1. */
-static int row_distances(const lapis_pairs *p, const int32_t *delay, int64_t h, int64_t i, const uint8_t *q,
-                         const uint8_t *k, int64_t size, int32_t *d, int32_t *nearest) {
+static int row_distances(const lapis_pairs *p, const uint8_t *q, const uint8_t *k, const int32_t *delay, int64_t size,
+                         int32_t *d, int32_t *nearest) {
     *nearest = INT32_MAX;
     for (int64_t j = 0; j < p->keys; j++) {
         int64_t sum = relate(p->relation, q, k + j * p->channels, p->channels);
-        if (delay) sum += delay[(h * p->rows + i) * p->keys + j];
+        if (delay) sum += delay[j];
         if (sum < 0 || sum >= size) return 0;
         d[j] = (int32_t)sum;
         if (d[j] < *nearest) *nearest = d[j];
@@ -135,24 +132,25 @@ static int row_distances(const lapis_pairs *p, const int32_t *delay, int64_t h, 
     return 1;
 }
 
-static int attention(const attention_call *call, int64_t b, int64_t h, int64_t from, int64_t to,
-                     unsigned char *scratch) {
+static int attention(const attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
+    const int64_t h = own.h;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
     int32_t *d = carve(&scratch, p->keys * 4);
     double *sum = carve(&scratch, p->channels * 8);
-    int status = gather_codes(p, call->q, call->k, b, h, from, to, q, k);
+    int status = gather_codes(p, call->q, call->k, own, q, k);
     if (status) return status;
     const float *table = call->table + h * call->size;
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = own.from; i < own.to; i++) {
+        const int32_t *delay = call->delay ? call->delay + (h * p->rows + i) * p->keys : NULL;
         int32_t nearest;
-        if (!row_distances(p, call->delay, h, i, q + (i - from) * p->channels, k, call->size, d, &nearest))
+        if (!row_distances(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
             return LAPIS_BAD_DISTANCE;
         double z = 0;
         for (int64_t c = 0; c < p->channels; c++) sum[c] = 0;
         for (int64_t j = 0; j < p->keys; j++) {
             double a = table[d[j] - nearest];
-            const float *v = call->v + at(call->v_stride, b, h, j);
+            const float *v = call->v + at(call->v_stride, own.b, h, j);
             z += a;
             for (int64_t c = 0; c < p->channels; c++) sum[c] += a * v[c];
         }
@@ -163,36 +161,37 @@ static int attention(const attention_call *call, int64_t b, int64_t h, int64_t f
             double mantissa = frexp(g * z, &exponent);
             scale = ldexp(g, (mantissa < SQRT_HALF) - exponent);
         }
-        float *y = call->y + at(call->y_stride, b, h, i);
+        float *y = call->y + at(call->y_stride, own.b, h, i);
         for (int64_t c = 0; c < p->channels; c++) y[c] = (float)(sum[c] * scale);
     }
     return LAPIS_OK;
 }
 
-static int integer_attention(const integer_attention_call *call, int64_t b, int64_t h, int64_t from, int64_t to,
-                             unsigned char *scratch) {
+static int integer_attention(const integer_attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
+    const int64_t h = own.h;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
     int32_t *d = carve(&scratch, p->keys * 4);
-    int status = gather_codes(p, call->q, call->k, b, h, from, to, q, k);
+    int status = gather_codes(p, call->q, call->k, own, q, k);
     if (status) return status;
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = own.from; i < own.to; i++) {
+        const int32_t *delay = call->delay ? call->delay + (h * p->rows + i) * p->keys : NULL;
         int32_t nearest;
-        if (!row_distances(p, call->delay, h, i, q + (i - from) * p->channels, k, call->size, d, &nearest))
+        if (!row_distances(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
             return LAPIS_BAD_DISTANCE;
         int64_t exponent = call->row_exponent[h * call->size + nearest];
         if (exponent >= call->exponents) return LAPIS_BAD_DISTANCE;
         const uint16_t *table = call->table + (h * call->exponents + exponent) * call->size;
-        int32_t *acc = call->acc + at(call->acc_stride, b, h, i);
+        int32_t *acc = call->acc + at(call->acc_stride, own.b, h, i);
         uint32_t z = 0;
         for (int64_t c = 0; c < p->channels; c++) acc[c] = 0;
         for (int64_t j = 0; j < p->keys; j++) {
             int32_t a = table[d[j]];
-            const uint8_t *v = call->v + at(call->v_stride, b, h, j);
+            const uint8_t *v = call->v + at(call->v_stride, own.b, h, j);
             z += (uint32_t)a;
             for (int64_t c = 0; c < p->channels; c++) acc[c] += a * v[c];
         }
-        call->zint[(b * p->heads + h) * p->rows + i] = z;
+        call->zint[(own.b * p->heads + h) * p->rows + i] = z;
     }
     return LAPIS_OK;
 }
@@ -240,12 +239,16 @@ static lsq_sums lsq_codes_backward(const float *x, const float *grad, int64_t n,
     return sums;
 }
 
-const lapis_isa lapis_scalar = {
-    "scalar",         supported,
-    code_bytes,       distance,
-    gradient_scratch, gradient,
-    attention_scratch, attention,
-    attention_scratch, integer_attention,
-    lsq,              lsq_value_backward,
-    lsq_codes_backward,
+const kernel_functions kernels_scalar = {
+    .distance_scratch = code_bytes,
+    .distance = distance,
+    .gradient_scratch = gradient_scratch,
+    .gradient = gradient,
+    .attention_scratch = attention_scratch,
+    .attention = attention,
+    .integer_attention_scratch = attention_scratch,
+    .integer_attention = integer_attention,
+    .lsq = lsq,
+    .lsq_value_backward = lsq_value_backward,
+    .lsq_codes_backward = lsq_codes_backward,
 };

@@ -1,0 +1,8 @@
+/* The engine's stages in AVX2. */
+#include "../simd/avx2.h"
+
+#define LAPIS_VNNI 0
+#define LAPIS_WIDE 0
+#define LAPIS_AMX 0
+#define ENGINE engine_avx2
+#include "vector_engine.inc"
