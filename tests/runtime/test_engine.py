@@ -168,7 +168,7 @@ def test_an_engine_whose_structs_differ_from_pythons_is_refused(struct: str, mon
     longer = type("Longer", (ctypes.Structure,), {"_fields_": (first, ("added", ctypes.c_int64), *rest)})
     monkeypatch.setitem(engine_module._STRUCTS, struct, longer)
     with pytest.raises(LapisError, match=f"{struct} has .* where this Python has added .*`make native`"):
-        Engine(network_of())
+        Engine(wide_network())
 
 
 @pytest.mark.skipif(not native.available(), reason="no native kernels")
@@ -177,7 +177,7 @@ def test_an_engine_that_counts_by_other_names_is_refused(name: str, monkeypatch:
     names = getattr(engine_module, name)
     monkeypatch.setattr(engine_module, name, (names[1], names[0], *names[2:]))
     with pytest.raises(LapisError, match="rebuild with `make native`"):
-        Engine(network_of())
+        Engine(wide_network())
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257, 1.5, True])
