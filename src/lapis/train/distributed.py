@@ -57,10 +57,10 @@ class Processes:
             dist.barrier()
 
 
-def join(device: str = "auto") -> Processes:
+def join(name: str = "auto") -> Processes:
     """Take our place among the processes that torchrun started; alone without it."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    place = _device(device)
+    place = device(name)
     if world > 1:
         if "MASTER_ADDR" not in os.environ:
             raise LapisError(f"WORLD_SIZE={world} without MASTER_ADDR; start several processes with torchrun")
@@ -75,7 +75,7 @@ def leave(processes: Processes) -> None:
         dist.destroy_process_group()
 
 
-def _device(name: str) -> torch.device:
+def device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":

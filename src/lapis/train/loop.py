@@ -32,7 +32,7 @@ from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_FILE, STATE_F
 from lapis.scores import Scores
 from lapis.train.checkpoint import load_state, save_state
 from lapis.train.curves import plot_curves
-from lapis.train.distributed import Processes
+from lapis.train.distributed import Processes, device
 from lapis.train.evaluate import evaluate
 from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
@@ -72,10 +72,19 @@ _SYNC_BUFFERS = next(
 
 
 def train(
-    recipe: Recipe, data: Path | None, out: Path, processes: Processes, resume: bool = False, quiet: bool = False
+    recipe: Recipe,
+    data: Path | None,
+    out: Path,
+    processes: Processes | None = None,
+    resume: bool = False,
+    quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary."""
+    """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary.
+
+    Without `processes` this process trains alone, on a GPU where there is one.
+    """
     spare_matrix_unit()
+    processes = processes or Processes(0, 1, device("auto"))
     if not resume and (out / STATE_FILE).exists():
         raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
     state = load_state(out) if resume else None
