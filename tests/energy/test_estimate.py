@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapis import ActivationModes, LapisConfig, LapisError, preset
-from lapis.energy import CONVENTIONS, Activities, convention_named, estimate, load_costs, side_by_side
+from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, side_by_side
+from lapis.energy.conventions import convention_named
 from lapis.energy.estimate import total_mj
 from lapis.trace import POINTS, Point
 from tests.networks import small_config

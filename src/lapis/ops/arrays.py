@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lapis import native
 from lapis.codes import check_integers
 from lapis.errors import LapisError
+from lapis.ops.shapes import check_pair, check_values
 
 Array = npt.NDArray[Any]
 
@@ -42,6 +46,31 @@ def as_u8(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.uint8]:
     if array.size and (int(array.min()) < 0 or int(array.max()) > 255):
         raise LapisError(f"{name} spans {int(array.min())}..{int(array.max())}; codes lie in 0..255")
     return array.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class AttentionArrays:
+    """Queries and keys as u8 codes and values, (B, H, N, C) each, checked and ready for a fused kernel."""
+
+    q: npt.NDArray[np.uint8]
+    k: npt.NDArray[np.uint8]
+    v: Array
+
+    @classmethod
+    def of(cls, q_codes: npt.ArrayLike, k_codes: npt.ArrayLike, v: Array) -> AttentionArrays:
+        q, k = as_u8(q_codes, "q"), as_u8(k_codes, "k")
+        check_pair(q.shape, k.shape)
+        check_values(k.shape, v.shape)
+        if v.shape[-1] != q.shape[-1]:
+            raise LapisError(f"values have {v.shape[-1]} channels, queries {q.shape[-1]}; the fused kernel needs equal")
+        return cls(as_kernel_array(q), as_kernel_array(k), as_kernel_array(v))
+
+    def arguments(self) -> tuple[Any, ...]:
+        """The first arguments of every fused kernel: sizes and strides, then the arrays."""
+        sizes, keys = self.q.shape, self.k.shape[2]
+        record = native.pairs(sizes, keys, outer_strides(self.q), outer_strides(self.k), native.CODES_U8, native.L1)
+        addresses = (self.q.ctypes.data, self.k.ctypes.data, self.v.ctypes.data)
+        return ctypes.byref(record), *addresses, native.Strides(*outer_strides(self.v))
 
 
 def is_tensor(array: object) -> bool:

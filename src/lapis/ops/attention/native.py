@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import numpy as np
@@ -12,8 +11,7 @@ from lapis import native
 from lapis.codes import check_tau
 from lapis.config import RowScale
 from lapis.errors import LapisError
-from lapis.ops.arrays import as_kernel_array, as_u8, outer_strides
-from lapis.ops.shapes import check_pair, check_values
+from lapis.ops.arrays import AttentionArrays, outer_strides
 
 # Beyond this, a table of the head's affinities no longer fits any cache, and no network of ours comes near.
 LARGEST_TABLE = 1 << 24
@@ -33,27 +31,16 @@ def attention(
     q, k (..., H, N, C) integers 0..255, v (..., H, M, C) codes or values, tau (H,), delay (H, N, M) nonnegative
     integers  ->  (..., H, N, C) float32.
     """
-    q, k = as_u8(q_codes, "q"), as_u8(k_codes, "k")
-    value = np.asarray(v, np.float32)
-    check_pair(q.shape, k.shape)
-    check_values(k.shape, value.shape)
-    if value.shape[-1] != q.shape[-1]:
-        raise LapisError(f"values have {value.shape[-1]} channels, queries {q.shape[-1]}; the fused kernel needs equal")
-    q4, k4, v4 = as_kernel_array(q), as_kernel_array(k), as_kernel_array(value)
-    heads, rows, channels = q4.shape[1:]
-    delays = check_delay(delay, heads, rows, k4.shape[2])
-    largest = max(int(q.max(initial=0)), int(k.max(initial=0)))
+    arrays = AttentionArrays.of(q_codes, k_codes, np.asarray(v, np.float32))
+    heads, rows, channels = arrays.q.shape[1:]
+    delays = check_delay(delay, heads, rows, arrays.k.shape[2])
+    largest = max(int(arrays.q.max(initial=0)), int(arrays.k.max(initial=0)))
     size = channels * largest + 1 + (0 if delays is None or not delays.size else int(delays.max()))
     table, gain = float_tables(check_heads(tau, heads), size)
-    out = np.empty(q4.shape, np.float32)
-    record = native.pairs(q4.shape, k4.shape[2], outer_strides(q4), outer_strides(k4), native.CODES_U8, native.L1)
+    out = np.empty(arrays.q.shape, np.float32)
     native.check(
         native.library().lapis_attention(
-            ctypes.byref(record),
-            q4.ctypes.data,
-            k4.ctypes.data,
-            v4.ctypes.data,
-            native.Strides(*outer_strides(v4)),
+            *arrays.arguments(),
             table.ctypes.data,
             gain.ctypes.data,
             size,
@@ -64,7 +51,7 @@ def attention(
             threads,
         )
     )
-    return out.reshape(q.shape)
+    return out.reshape(np.shape(q_codes))
 
 
 def float_tables(tau: npt.NDArray[np.float64], size: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import numpy.typing as npt
 
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.arrays import as_kernel_array, as_u8, outer_strides
+from lapis.ops.arrays import AttentionArrays, as_u8, outer_strides
 from lapis.ops.attention.native import check_delay
 from lapis.ops.integer_attention.reference import AffinityTables, check_accumulator
-from lapis.ops.shapes import check_pair, check_values
 
 
 def integer_attention(
@@ -24,29 +21,19 @@ def integer_attention(
     threads: int = 1,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
     """The same integers as the reference: acc (..., H, N, C) int32 and Z (..., H, N) uint32."""
-    q, k, v = as_u8(q_codes, "q"), as_u8(k_codes, "k"), as_u8(v_codes, "v")
-    check_pair(q.shape, k.shape)
-    check_values(k.shape, v.shape)
-    if v.shape[-1] != q.shape[-1]:
-        raise LapisError(f"values have {v.shape[-1]} channels, queries {q.shape[-1]}; the fused kernel needs equal")
-    q4, k4, v4 = as_kernel_array(q), as_kernel_array(k), as_kernel_array(v)
-    largest = int(v.max(initial=0))
-    check_accumulator(v.shape[-2], largest)
+    arrays = AttentionArrays.of(q_codes, k_codes, as_u8(v_codes, "v"))
+    largest = int(arrays.v.max(initial=0))
+    check_accumulator(arrays.v.shape[-2], largest)
     heads, exponents, size = tables.table.shape
-    if heads != q4.shape[1] or tables.row_exponent.shape != (heads, size):
-        raise LapisError(f"tables of shape {tables.table.shape} were given for {q4.shape[1]} heads")
+    if heads != arrays.q.shape[1] or tables.row_exponent.shape != (heads, size):
+        raise LapisError(f"tables of shape {tables.table.shape} were given for {arrays.q.shape[1]} heads")
     table = np.ascontiguousarray(tables.table, np.uint16)
     row_exponent = np.ascontiguousarray(tables.row_exponent, np.uint16)
-    delays = check_delay(delay, heads, q4.shape[2], k4.shape[2])
-    acc, mass = np.empty(q4.shape, np.int32), np.empty(q4.shape[:3], np.uint32)
-    record = native.pairs(q4.shape, k4.shape[2], outer_strides(q4), outer_strides(k4), native.CODES_U8, native.L1)
+    delays = check_delay(delay, heads, arrays.q.shape[2], arrays.k.shape[2])
+    acc, mass = np.empty(arrays.q.shape, np.int32), np.empty(arrays.q.shape[:3], np.uint32)
     native.check(
         native.library().lapis_integer_attention(
-            ctypes.byref(record),
-            q4.ctypes.data,
-            k4.ctypes.data,
-            v4.ctypes.data,
-            native.Strides(*outer_strides(v4)),
+            *arrays.arguments(),
             largest,
             table.ctypes.data,
             row_exponent.ctypes.data,
@@ -59,4 +46,5 @@ def integer_attention(
             threads,
         )
     )
-    return acc.reshape(q.shape), mass.reshape(q.shape[:-1])
+    shape = np.shape(q_codes)
+    return acc.reshape(shape), mass.reshape(shape[:-1])

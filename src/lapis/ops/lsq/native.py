@@ -53,25 +53,12 @@ def _forward(
     x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int, want_value: bool
 ) -> Float:
     x = np.ascontiguousarray(x, np.float32)
-    s, rows, columns, per_row = _layout(x, step)
+    s, sizes, per_row = _layout(x, step)
     o = _scalar(offset)
+    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, low, high)
     out = np.empty_like(x)
-    where = out.ctypes.data
-    native.check(
-        native.library().lapis_lsq(
-            x.ctypes.data,
-            rows,
-            columns,
-            s.ctypes.data,
-            per_row,
-            None if o is None else o.ctypes.data,
-            low,
-            high,
-            where if want_value else None,
-            None if want_value else where,
-            threads,
-        )
-    )
+    targets = (out.ctypes.data, None) if want_value else (None, out.ctypes.data)
+    native.check(native.library().lapis_lsq(x.ctypes.data, *sizes, *rule, *targets, threads))
     return out
 
 
@@ -81,36 +68,23 @@ def _backward(
     x, g = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(grad, np.float32)
     if g.shape != x.shape:
         raise LapisError(f"a gradient of shape {g.shape} was given for x of shape {x.shape}")
-    s, rows, columns, per_row = _layout(x, step)
+    s, sizes, per_row = _layout(x, step)
     o = _scalar(offset)
+    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, low, high)
     grad_x, grad_step, grad_offset = np.empty_like(x), np.empty(s.shape), np.empty(1)
-    native.check(
-        getattr(native.library(), name)(
-            x.ctypes.data,
-            g.ctypes.data,
-            rows,
-            columns,
-            s.ctypes.data,
-            per_row,
-            None if o is None else o.ctypes.data,
-            low,
-            high,
-            grad_x.ctypes.data,
-            grad_step.ctypes.data,
-            grad_offset.ctypes.data,
-            threads,
-        )
-    )
+    targets = (grad_x.ctypes.data, grad_step.ctypes.data, grad_offset.ctypes.data)
+    native.check(getattr(native.library(), name)(x.ctypes.data, g.ctypes.data, *sizes, *rule, *targets, threads))
     return LsqGradients(grad_x, grad_step.reshape(np.shape(step)), float(grad_offset[0]))
 
 
-def _layout(x: Float, step: npt.ArrayLike) -> tuple[Float, int, int, int]:
+def _layout(x: Float, step: npt.ArrayLike) -> tuple[Float, tuple[int, int], int]:
+    """The steps, rows and columns, and whether every row has its own step."""
     s = np.ascontiguousarray(step, np.float32)
     if s.size == 1:
-        return s, 1, x.size, 0
+        return s, (1, x.size), 0
     if x.ndim != 2 or s.shape != (x.shape[0], 1):
         raise LapisError(f"steps of shape {s.shape} do not fit x {x.shape}; use one step, or (O, 1) for x (O, I)")
-    return s, x.shape[0], x.shape[1], 1
+    return s, (x.shape[0], x.shape[1]), 1
 
 
 def _scalar(offset: float | None) -> Float | None:

@@ -45,23 +45,9 @@ def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
 
 def _forward(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, value: bool) -> Tensor:
     x, out = x.detach().contiguous(), torch.empty(x.shape)
-    rows, columns, per_row = _layout(x, step)
-    where = out.data_ptr()
-    native.check(
-        native.library().lapis_lsq(
-            x.data_ptr(),
-            rows,
-            columns,
-            step.data_ptr(),
-            per_row,
-            None if offset is None else offset.data_ptr(),
-            low,
-            high,
-            where if value else None,
-            None if value else where,
-            threads(),
-        )
-    )
+    targets = (out.data_ptr(), None) if value else (None, out.data_ptr())
+    rule = _rule(x, step, offset, low, high)
+    native.check(native.library().lapis_lsq(x.data_ptr(), *rule, *targets, threads()))
     return out
 
 
@@ -69,32 +55,21 @@ def _backward(
     name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
-    rows, columns, per_row = _layout(x, step)
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
-    native.check(
-        getattr(native.library(), f"lapis_{name}_backward")(
-            x.data_ptr(),
-            grad.data_ptr(),
-            rows,
-            columns,
-            step.data_ptr(),
-            per_row,
-            None if offset is None else offset.data_ptr(),
-            low,
-            high,
-            grad_x.data_ptr(),
-            sums.data_ptr(),
-            sums.data_ptr() + 8 * step.numel(),
-            threads(),
-        )
-    )
+    targets = (grad_x.data_ptr(), sums.data_ptr(), sums.data_ptr() + sums.element_size() * step.numel())
+    kernel = getattr(native.library(), f"lapis_{name}_backward")
+    rule = _rule(x, step, offset, low, high)
+    native.check(kernel(x.data_ptr(), grad.data_ptr(), *rule, *targets, threads()))
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
 
 
-def _layout(x: Tensor, step: Tensor) -> tuple[int, int, int]:
-    return (1, x.numel(), 0) if step.numel() == 1 else (x.shape[0], x.shape[1], 1)
+def _rule(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> tuple[Any, ...]:
+    """The arguments that all kernels share: rows, columns, steps and whether each row has its own, offset, range."""
+    one_step = step.numel() == 1
+    sizes = (1, x.numel()) if one_step else (x.shape[0], x.shape[1])
+    return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), low, high
 
 
 _ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale"
