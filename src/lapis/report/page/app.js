@@ -11,14 +11,7 @@ const POINT_NAMES = {
   mlp_hidden: "MLP hidden",
 };
 
-const byId = (id) => document.getElementById(id);
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-
-function element(tag, properties = {}, ...children) {
-  const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
-  return node;
-}
 
 function describe(host, facts) {
   host.replaceChildren(
@@ -591,13 +584,7 @@ class Page {
     const says = `${Charts.number(made.energy_mj)} mJ for this image, ${ratio} than ${Charts.number(made.dense_energy_mj)} mJ dense`;
     byId("convention-says").textContent = `${made.convention}: ${made.counted}. Costs: ${made.node}.`;
     Charts.energy(byId("energy"), { rows, label: says });
-    byId("energy-says").replaceChildren(
-      element("span", { className: "mark ours" }),
-      "Lapis ",
-      element("span", { className: "mark dense" }),
-      "dense. ",
-      `${says}. At the right: how many times less.`,
-    );
+    Charts.energyKey(byId("energy-says"), says);
     const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
     const count = (part) => (part.count ? Math.round(part.count).toLocaleString("en") : "–");
     byId("energy-table").replaceChildren(

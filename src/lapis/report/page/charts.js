@@ -259,6 +259,16 @@ Charts.raster = (canvas, { codes, T, step, height, sorted, colours }) => {
 };
 
 /** Two dots an operator on a logarithmic axis: dense and ours, joined. */
+/** What the colours of the energy chart mean, and a sentence. */
+Charts.energyKey = (host, says) =>
+  host.replaceChildren(
+    element("span", { className: "mark ours" }),
+    "Lapis ",
+    element("span", { className: "mark dense" }),
+    "dense. ",
+    `${says}. At the right: how many times less.`,
+  );
+
 Charts.energy = (host, { rows, label }) => {
   const line = 30;
   const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);

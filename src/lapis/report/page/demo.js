@@ -1,14 +1,7 @@
 // The demo's report: figures of one run, set out to be read.
 "use strict";
 
-const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
-
-function element(tag, properties = {}, ...children) {
-  const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
-  return node;
-}
 
 const whole = (n) => Math.round(n).toLocaleString("en");
 const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
@@ -23,7 +16,7 @@ function headline() {
     [energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–", "less energy than the dense network"],
     [
       speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`,
-      speed.ratio ? "the speed of PyTorch FP32, on one core" : "an image, on one core",
+      speed.ratio ? "the speed of PyTorch FP32, on one core" : "per image, on one core",
     ],
   ];
   byId("headline").replaceChildren(
@@ -97,7 +90,7 @@ function energy() {
   const made = data.energy;
   const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
   rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
-  const says = `${Charts.number(made.energy_mj)} mJ an image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
+  const says = `${Charts.number(made.energy_mj)} mJ per image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
   byId("energy-head").textContent =
     `${says}, at the activities measured over ${data.measured} images: ` +
     Object.entries(data.activities)
@@ -105,13 +98,7 @@ function energy() {
       .join(", ") +
     ".";
   Charts.energy(byId("energy"), { rows, label: says });
-  byId("energy-says").replaceChildren(
-    element("span", { className: "mark ours" }),
-    "Lapis ",
-    element("span", { className: "mark dense" }),
-    "dense. ",
-    `Convention ${made.convention}: ${made.counted}; ${made.node}. At the right: how many times less.`,
-  );
+  Charts.energyKey(byId("energy-says"), `Convention ${made.convention}: ${made.counted}; ${made.node}`);
 }
 
 function speed() {

@@ -75,4 +75,4 @@ def write_report(path: Path, told: Told) -> int:
         for answer in told.answers
     ]
     title = f"Lapis demo · {told.subject.path.stem}"
-    return write_html(path, fill("demo.html", title, facts(told) | {"answers": answers}, ("charts.js", "demo.js")))
+    return write_html(path, fill("demo", title, facts(told) | {"answers": answers}, ("dom.js", "charts.js", "demo.js")))

@@ -27,7 +27,7 @@ from lapis.trace import Point
 CODES_LIMIT = 4_200_000
 # What goes first when a network is too large for one page. Queries and keys stay: attention is recomputed from them.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
-SCRIPTS = ("operator.js", "charts.js", "app.js")
+SCRIPTS = ("operator.js", "dom.js", "charts.js", "app.js")
 
 
 def write_page(path: Path, explained: Explained) -> int:
@@ -38,19 +38,21 @@ def write_page(path: Path, explained: Explained) -> int:
 def render(explained: Explained) -> str:
     """The whole page as text: markup, style, script and data, with no reference to anything outside."""
     title = f"{_best_class(explained)} · Lapis explains {explained.model or 'a network'}"
-    return fill("explain.html", title, payload(explained), SCRIPTS)
+    return fill("explain", title, payload(explained), SCRIPTS)
 
 
-def fill(template: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) -> str:
-    """A template with its title, style, data and scripts in place."""
+def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) -> str:
+    """The page of a command: the frame that all pages share with its body, title, style, data and scripts in place."""
     parts = {
+        "@VERB@": verb,
+        "@BODY@": _part(f"{verb}.html").rstrip(),
         "@TITLE@": _escape(title),
         "@STYLE@": _part("style.css"),
         # In an HTML script only '<' can end it or open a comment; JSON may write it as an escape.
         "@DATA@": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "@SCRIPT@": "\n".join(_part(name) for name in scripts),
     }
-    pieces = re.split("(@[A-Z]+@)", _part(template))
+    pieces = re.split("(@[A-Z]+@)", _part("frame.html"))
     return "".join(parts.get(piece, piece) for piece in pieces)
 
 
