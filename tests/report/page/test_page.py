@@ -81,7 +81,7 @@ def test_the_same_run_gives_the_same_file(made: Any, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(made: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LapisError, match="cannot be written"):
+    with pytest.raises(LapisError, match="cannot write"):
         write_page(tmp_path / "file" / "page.html", made.explained)
 
 
