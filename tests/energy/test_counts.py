@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pytest
 
 from lapis import LapisConfig, preset
-from lapis.deploy import integer
 from lapis.energy import counts
 from lapis.energy.counts import OPERATORS, Operator, deliveries
 from lapis.energy.estimate import estimate
@@ -103,7 +102,7 @@ def test_deliveries_of_a_real_network_equal_the_walk() -> None:
 
     torch.manual_seed(0)
     network = LapisViT(SMALL).eval()
-    trace = integer.watch(network, torch.randn(2, 3, SMALL.image_size, SMALL.image_size)).trace
+    trace = network.watch(torch.randn(2, 3, SMALL.image_size, SMALL.image_size)).trace
     tally = _tally(trace)
     assert any(tally.fired.values())
     assert deliveries(SMALL, tally) == _walk(SMALL, trace)
