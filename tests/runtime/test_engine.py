@@ -13,8 +13,8 @@ import pytest
 
 from lapis import native
 from lapis.config import ActivationModes
-from lapis.convert.fold import Grid, gelu_ladder
 from lapis.deploy import arithmetic, integer
+from lapis.deploy.ladder import Grid, gelu_ladder
 from lapis.deploy.network import Layer, Network
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
