@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lapis.errors import LapisError
-from lapis.trace import Tally, Trace
+from lapis.trace import Point, Tally, Trace
 
 
-def _trace(codes: dict[tuple[int, str], list[list[int]]]) -> Trace:
+def _trace(codes: dict[tuple[int, Point], list[list[int]]]) -> Trace:
     trace = Trace(window=3)
     for (block, point), values in codes.items():
         trace.note(block, point, np.array(values, np.int8))

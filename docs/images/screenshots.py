@@ -9,18 +9,28 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 HERE = Path(__file__).resolve().parent
+
+
+class View(NamedTuple):
+    """The window of a picture, and the element of the page that is scrolled to its top."""
+
+    width: int
+    height: int
+    scheme: Literal["light", "dark"]
+    top: str
+
+
 VIEWS = {
-    "explain-light": {"viewport": {"width": 1160, "height": 1090}, "color_scheme": "light"},
-    "explain-dark": {"viewport": {"width": 1200, "height": 860}, "color_scheme": "dark"},
-    "explain-phone": {"viewport": {"width": 390, "height": 1190}, "color_scheme": "light"},
+    "explain-light": View(1160, 1090, "light", "body"),
+    "explain-dark": View(1200, 860, "dark", ".explorer"),
+    "explain-phone": View(390, 1190, "light", ".explorer"),
 }
-# What each picture shows: where the page is scrolled to.
-SCROLL = {"explain-light": "body", "explain-dark": ".explorer", "explain-phone": ".explorer"}
 
 
 def main(model: str = "lapis_tiny_cifar10", image: str = "slice:6") -> None:
@@ -29,10 +39,11 @@ def main(model: str = "lapis_tiny_cifar10", image: str = "slice:6") -> None:
         subprocess.run([sys.executable, "-m", "lapis.cli", "explain", model, image, "-o", path], check=True)
         browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--headless=new", "--no-sandbox"])
         for name, view in VIEWS.items():
-            page = browser.new_context(**view).new_page()
+            size = ViewportSize(width=view.width, height=view.height)
+            page = browser.new_context(viewport=size, color_scheme=view.scheme).new_page()
             page.goto(path.as_uri())
             page.evaluate("Lapis.ready")
-            page.evaluate("(place) => document.querySelector(place).scrollIntoView()", SCROLL[name])
+            page.evaluate("(place) => document.querySelector(place).scrollIntoView()", view.top)
             file = HERE / f"{name}.png"
             page.screenshot(path=file)
             Image.open(file).convert("RGB").save(file, optimize=True)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from lapis.bench.soak import ALLOWED_KB, SoakRow, soak
+from lapis.deploy.arithmetic import Float32
 from lapis.runtime import Session
+from lapis.runtime.session import Images
 
 pytestmark = pytest.mark.usefixtures("needs_kernels")
 
@@ -27,9 +29,10 @@ def test_an_answer_that_changes_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     run = Session.run
     calls = []
 
-    def drift(self: Session, images: object) -> object:
+    def drift(self: Session, images: Images) -> Float32:
         calls.append(1)
-        return run(self, images) + np.float32(len(calls) == 40)  # type: ignore[arg-type]
+        drifted: Float32 = run(self, images) + np.float32(len(calls) == 40)
+        return drifted
 
     monkeypatch.setattr(Session, "run", drift)
     row = soak(50, lambda line: None)
@@ -44,9 +47,9 @@ def test_a_leak_is_seen_although_the_process_was_larger_before(monkeypatch: pyte
     run = Session.run
     leaked = []
 
-    def leak(self: Session, images: object) -> object:
+    def leak(self: Session, images: Images) -> Float32:
         leaked.append(bytearray(b"x") * (1 << 20))
-        return run(self, images)  # type: ignore[arg-type]
+        return run(self, images)
 
     monkeypatch.setattr(Session, "run", leak)
     row = soak(50, lambda line: None)

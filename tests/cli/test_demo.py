@@ -19,6 +19,7 @@ from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.report import story
+from lapis.runtime import Session
 from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12, window=7)
@@ -90,7 +91,7 @@ def test_the_report_path_is_printed_last(packed: Path, tmp_path: Path, capsys: p
 def test_a_broken_promise_is_told_and_fails_the_command(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = story.Session.watch_integers
+    real = Session.watch_integers
 
     def tampered(self: Any, images: Any) -> Any:
         watched = real(self, images)
@@ -99,7 +100,7 @@ def test_a_broken_promise_is_told_and_fails_the_command(
         watched.trace.note(1, "v", codes)
         return watched
 
-    monkeypatch.setattr(story.Session, "watch_integers", tampered)
+    monkeypatch.setattr(Session, "watch_integers", tampered)
     assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_BROKEN_PROMISE
     assert "A PROMISE IS BROKEN" in capsys.readouterr().out
 

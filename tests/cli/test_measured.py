@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent
 
 
-def _json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def _json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main([*words, "--json"]) == EXIT_OK
-    record: dict[str, object] = json.loads(capsys.readouterr().out)
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
     return record
 
 

@@ -13,12 +13,18 @@ import torch.nn.functional as F
 from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
+from lapis.deploy.arithmetic import Int32
+from lapis.deploy.network import Layer
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
+from lapis.nn.attention import Attention
+from lapis.nn.linear import Linear
 from lapis.nn.pixels import normalise
-from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.relation import with_tau
 from lapis.ops.attention.reference import weights as attention_weights
 from lapis.preprocess import Preprocess
+from lapis.trace import Point, Trace
 from tests.networks import small_config, small_model
 
 # Deployed constants are float32 and affinities have 15 bits: codes this close to a rounding tie may go either way.
@@ -40,13 +46,17 @@ CASES = [
 ]
 
 
-def _value(quantizer: ActivationQuantizer, codes: npt.NDArray[Any]) -> torch.Tensor:
+def _value(point: ActivationQuantizer | None, codes: npt.NDArray[Any]) -> torch.Tensor:
     """What codes stand for, in float64."""
+    quantizer = required(point)
     real = torch.from_numpy(codes).double() * quantizer.step.double()
     return real if quantizer.offset is None else real + quantizer.offset.double()
 
 
-def _assert_codes(quantizer: ActivationQuantizer, real: torch.Tensor, codes: npt.NDArray[Any], where: object) -> None:
+def _assert_codes(
+    point: ActivationQuantizer | None, real: torch.Tensor, codes: npt.NDArray[Any], where: object
+) -> None:
+    quantizer = required(point)
     offset = 0.0 if quantizer.offset is None else quantizer.offset.double()
     u = ((real - offset) / quantizer.step.double() + 0.5).detach().numpy()
     expected = np.clip(np.floor(u), quantizer.low, quantizer.high)
@@ -88,28 +98,32 @@ def test_every_stage_codes_what_the_trained_stage_means(config: LapisConfig) -> 
     assert np.abs(logits - network.real_logits(integer.run(network, images))).max() < 5e-3 * np.abs(logits).max()
 
 
-def _plain(layer: Any, x: torch.Tensor) -> torch.Tensor:
+def _plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
     """The layer in float64; the quantizer's own path is float32."""
     weight = layer.weight if layer.quantizer is None else layer.quantizer.codes(layer.weight) * layer.quantizer.step
     return F.linear(x, weight.double(), layer.bias.double())
 
 
-def _mixed(attn: Any, trace: Any, index: int) -> torch.Tensor:
-    def heads(point: str) -> npt.NDArray[Any]:
-        codes: npt.NDArray[np.int64] = trace[index, point].astype(np.int64)
-        return codes.reshape(*codes.shape[:2], attn.heads, -1).transpose(0, 2, 1, 3)
+def _mixed(attn: Attention, trace: Trace, index: int) -> torch.Tensor:
+    def heads(point: Point) -> npt.NDArray[np.int64]:
+        codes = trace[index, point].astype(np.int64)
+        split: npt.NDArray[np.int64] = codes.reshape(*codes.shape[:2], attn.heads, -1).transpose(0, 2, 1, 3)
+        return split
 
-    tau = attn.relation.tau.numpy()
+    relation = with_tau(attn.relation)
+    tau = relation.tau.numpy()
     delay = None
-    if attn.relation.position is not None:
-        delay = np.rint(attn.relation.position.float().delay(attn.relation.tau.float()).numpy()).astype(np.int64)
-    low = attn.qk.low
+    if relation.position is not None:
+        delay = np.rint(relation.position.float().delay(relation.tau.float()).numpy()).astype(np.int64)
+    low = required(attn.qk).low
     w = attention_weights(heads("q") - low, heads("k") - low, tau, "pow2", delay)
     y = (w @ heads("v")).transpose(0, 2, 1, 3).reshape(trace[index, "v"].shape)
     return _value(attn.v, y)
 
 
-def _moved(stream: Any, added: torch.Tensor, gamma: Any, layer: Any, codes: Any, unit: float) -> Any:
+def _moved(
+    stream: Int32, added: torch.Tensor, gamma: torch.Tensor | None, layer: Layer, codes: npt.NDArray[Any], unit: float
+) -> Int32:
     """The stream after a sublayer, and that the deployed change is the trained one to the last bit but one."""
     exact = (added if gamma is None else added * gamma).numpy()
     delta = np.floor(layer.pre(codes)).astype(np.int64)
@@ -153,6 +167,7 @@ def test_other_preprocessing_is_folded_into_the_patches() -> None:
     preprocess = Preprocess(12, mean=(0.1, 0.5, 0.9), std=(0.2, 0.5, 1.0))
     network = from_model(model, preprocess, fraction_bits=18)
     pixels = normalise(torch.from_numpy(images), preprocess)
+    assert model.pos_embed is not None
     real = model.patch_embed(pixels) + model.pos_embed[:, 1:]
     stream = integer.embed(network, images)[:, 1:] / 2.0**18
     assert np.abs(stream - real.detach().numpy()).max() < 1e-3 * float(real.detach().abs().max())

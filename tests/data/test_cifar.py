@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_a_batch_cut_short_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     class Attack:
-        def __reduce__(self) -> object:
+        def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
             return (Path.touch, (tmp_path / "ran",))
 
     place = tmp_path / "cifar-10-batches-py"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis.deploy.leak import AFFINITY_MAX, affinity_tables, leak_factor, leak_table, read, tables_of, time_constant
+from lapis.deploy.leak import affinity_tables, leak_factor, leak_table, read, tables_of, time_constant
 from lapis.errors import LapisError
+from lapis.ops.integer_attention.reference import AFFINITY_MAX
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.
 LOSS_PER_STEP = 2.0**-31

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 Action = Literal["run", "not run", "output", "not compared"]
 NUMBERS_VARY = "numbers vary"
@@ -91,8 +91,7 @@ def _block(place: str, lines: list[str], start: int, end: int) -> Block:
     assert fence is not None
     if comment is None or comment[1] not in get_args(Action):
         raise PageError(f"{place}: say above the block what the test does with it; tests/docs/blocks.py lists how")
-    action: Action = comment[1]  # type: ignore[assignment]
-    return Block(place, fence[1], action, comment[2] or "", "\n".join(lines[start + 1 : end]) + "\n")
+    return Block(place, fence[1], cast(Action, comment[1]), comment[2] or "", "\n".join(lines[start + 1 : end]) + "\n")
 
 
 def _check(block: Block, before: Block | None) -> None:

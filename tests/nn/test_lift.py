@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
 from lapis.nn.lift import LIFTED
 
 CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
-OFFSET = dataclasses.replace(ActivationModes(), **dict.fromkeys(LIFTED, "offset"))
+MODES: dict[str, Mode] = dict.fromkeys(LIFTED, "offset")
+OFFSET = dataclasses.replace(ActivationModes(), **MODES)
 
 
 def network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
@@ -20,7 +21,7 @@ def network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
     model, images = LapisViT(config).eval(), torch.randn(6, 3, 16, 16)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter.add_(0.1 * torch.randn_like(parameter))
     return model, images
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import ActivationModes, LapisConfig, Mode, RowScale
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
-from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer, required
+from lapis.nn.relation import with_tau
 from lapis.ops.attention.reference import attention as reference_attention
 from lapis.trace import POINTS, Tally
 
@@ -23,7 +25,7 @@ def _images(seed: int = 0, count: int = 6, size: int = 32) -> Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-def _network(seed: int = 0, **changes: object) -> LapisViT:
+def _network(seed: int = 0, **changes: Any) -> LapisViT:
     torch.manual_seed(seed)
     model = LapisViT(SMALL.replace(**changes))
     for name, parameter in model.named_parameters():
@@ -38,7 +40,7 @@ def _network(seed: int = 0, **changes: object) -> LapisViT:
 @pytest.mark.parametrize("relation", ["laplacian", "dot", "gaussian", "hamming"])
 @pytest.mark.parametrize("deployed", [False, True])
 def test_every_relation_and_style_trains(style: str, relation: str, deployed: bool) -> None:
-    stage = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6} if deployed else {}
+    stage: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6} if deployed else {}
     model = _network(style=style, relation=relation, modes=ActivationModes.all("signed"), **stage)
     images, labels = _images(), torch.arange(6) % 5
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -56,10 +58,9 @@ def test_every_relation_and_style_trains(style: str, relation: str, deployed: bo
 def test_every_parameter_of_a_deployable_network_learns(mode: Mode) -> None:
     model = _network(style="beit", row_scale="pow2", readout="spikes", weight_bits=6, modes=ActivationModes.all(mode))
     model(_images()).square().sum().backward()
-    silent = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-    assert silent == []
-    flat = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
-    assert flat == []
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert [name for name, gradient in gradients.items() if gradient is not None and not gradient.any()] == []
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
@@ -91,20 +92,20 @@ def test_without_a_spiking_readout_there_is_no_readout_point() -> None:
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
 @pytest.mark.parametrize("style", ["vit", "beit"])
-def test_the_network_attends_as_the_operator_says(row_scale: str, style: str) -> None:
+def test_the_network_attends_as_the_operator_says(row_scale: RowScale, style: str) -> None:
     model = _network(style=style, row_scale=row_scale, readout="real").eval().requires_grad_(False)
     images = _images()
     calibrate(model, [images])
     attention = model.blocks[0].attn
     trace = model.watch(images).trace
     q, k, v = (trace[0, point].astype(np.int64).reshape(6, 17, 3, 8).transpose(0, 2, 1, 3) for point in ("q", "k", "v"))
-    relation = attention.relation
+    relation, v_step = with_tau(attention.relation), required(attention.v).step
     delay = None if relation.position is None else relation.position.delay(relation.tau).numpy()
     whole = None if delay is None else delay.astype(np.int64)
     tau = relation.tau.double().numpy()
-    expected = reference_attention(q, k, v, tau, row_scale, whole) * float(attention.v.step)
+    expected = reference_attention(q, k, v, tau, row_scale, whole) * float(v_step)
     qk = torch.stack([torch.from_numpy(z).float() for z in (q, k)])
-    mixed = attention.mix(qk, torch.from_numpy(v).float() * attention.v.step)
+    mixed = attention.mix(qk, torch.from_numpy(v).float() * v_step)
     np.testing.assert_allclose(mixed.numpy(), expected, rtol=2e-5, atol=1e-5)
     if delay is not None:
         assert (delay == whole).all()
@@ -117,13 +118,15 @@ def test_an_offset_of_the_values_is_not_scaled_by_the_row_mass() -> None:
     model = _network(row_scale="pow2", modes=ActivationModes(v="offset")).requires_grad_(False)
     calibrate(model, [_images()])
     attention = model.blocks[0].attn
-    assert float(attention.v.offset) != 0
+    quantizer = required(attention.v)
+    assert quantizer.offset is not None
+    assert float(quantizer.offset) != 0
     qk = torch.zeros(2, 1, 3, 5, 8)  # five equal keys: the row mass is 5/4, not 1
-    v = attention.v(torch.full((1, 3, 5, 8), float(attention.v.offset)))
+    v = quantizer(torch.full((1, 3, 5, 8), float(quantizer.offset)))
     torch.testing.assert_close(attention.mix(qk, v), v)
 
 
-def test_under_autocast_the_relation_stays_in_float32() -> None:
+def test_under_autocast_the_relation_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     model = _network(row_scale="pow2")
     images = _images()
     calibrate(model, [images])
@@ -141,7 +144,8 @@ def test_under_autocast_the_relation_stays_in_float32() -> None:
         seen["log affinity"] = log_a.dtype
         return log_a
 
-    attention.relation.mix, attention.relation.forward = watch_mix, watch_relation
+    monkeypatch.setattr(attention.relation, "mix", watch_mix)
+    monkeypatch.setattr(attention.relation, "forward", watch_relation)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(images)
     assert seen == dict.fromkeys(("q", "k", "v", "mixed", "log affinity"), torch.float32)
@@ -171,9 +175,17 @@ def test_calibration_happens_once_and_again_when_asked() -> None:
     assert any((first[name] != tensor).any() for name, tensor in model.state_dict().items())
 
 
+def test_what_a_dense_network_lacks_is_refused_by_name() -> None:
+    attention = _network(relation="dot", quantize=False).blocks[0].attn
+    with pytest.raises(LapisError, match="no quantizer"):
+        required(attention.v)
+    with pytest.raises(LapisError, match="no time constants"):
+        with_tau(attention.relation)
+
+
 def test_tau_starts_at_the_spread_of_distances() -> None:
     model = _network()
-    relation = model.blocks[0].attn.relation
+    relation = with_tau(model.blocks[0].attn.relation)
     q, k = torch.randint(0, 16, (2, 4, 3, 17, 8)).float()
     relation(q, k)
     expected = torch.cdist(q, k, p=1).std(dim=-1, correction=0).mean(dim=(0, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -53,7 +54,7 @@ def test_a_vit_state_dict_in_a_pth_file_is_read_as_weights_only(tmp_path: Path, 
 
 
 class _Payload:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
         return (Path.touch, (Path("/tmp/lapis-was-executed"),))
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lapis.config import RowScale
 from lapis.errors import LapisError
 from lapis.ops.affinity import eager as affinity_eager
 from lapis.ops.affinity import reference as affinity_reference
@@ -142,19 +143,20 @@ def test_the_pow2_gradient_matches_finite_differences() -> None:
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
 @pytest.mark.parametrize("delayed", [False, True])
-def test_attention_agrees_with_the_reference(row_scale: str, delayed: bool) -> None:
+def test_attention_agrees_with_the_reference(row_scale: RowScale, delayed: bool) -> None:
     b, h, n, c, window = 2, 3, 11, 16, 15
     q, k, v = (_codes((b, h, n, c), window, seed, torch.float64) for seed in (1, 2, 3))
     tau = torch.tensor([4.0, 15.0, 60.0], dtype=torch.float64)
     delay = torch.randint(0, 20, (h, n, n)) if delayed else None
-    integers = [z.long().numpy() for z in (q, k, v)]
+    q_codes, k_codes, v_codes = (z.long().numpy() for z in (q, k, v))
     theirs = None if delay is None else delay.numpy()
-    expected = attention_reference.attention(*integers, tau.numpy(), row_scale, theirs)
+    expected = attention_reference.attention(q_codes, k_codes, v_codes, tau.numpy(), row_scale, theirs)
     mine = attention_eager.attention(q, k, v, tau, row_scale, delay)
     np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-10)
-    trains = [encode(z, window) for z in integers]
-    steps = attention_eager.attention_spikes(*map(torch.from_numpy, trains), tau, row_scale, delay)
-    by_step = attention_reference.attention_spikes(*trains, tau.numpy(), row_scale, theirs)
+    q_spikes, k_spikes, v_spikes = (encode(z, window) for z in (q_codes, k_codes, v_codes))
+    q_train, k_train, v_train = (torch.from_numpy(spikes) for spikes in (q_spikes, k_spikes, v_spikes))
+    steps = attention_eager.attention_spikes(q_train, k_train, v_train, tau, row_scale, delay)
+    by_step = attention_reference.attention_spikes(q_spikes, k_spikes, v_spikes, tau.numpy(), row_scale, theirs)
     np.testing.assert_allclose(steps.numpy(), by_step, rtol=1e-10, atol=1e-15)
 
 

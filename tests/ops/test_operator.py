@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lapis.codes import pow2_exponent
+from lapis.config import RowScale
 from lapis.errors import LapisError
 from lapis.ops.affinity.reference import affinity, affinity_by_leak, affinity_by_table, affinity_table
 from lapis.ops.attention.reference import attention, attention_spikes, readout, weights
@@ -191,12 +192,12 @@ def heads(draw: st.DrawFn) -> tuple[list[Int], int, npt.NDArray[np.float64], Int
 
 @given(heads(), st.sampled_from(["exact", "pow2"]))
 def test_spike_form_and_code_form_agree(
-    given_heads: tuple[list[Int], int, npt.NDArray[np.float64], Int | None], row_scale: str
+    given_heads: tuple[list[Int], int, npt.NDArray[np.float64], Int | None], row_scale: RowScale
 ) -> None:
     (q, k, v), window, tau, delay = given_heads
     on_codes = attention(q, k, v, tau, row_scale, delay)
-    trains = [encode(z, window) for z in (q, k, v)]
-    steps = attention_spikes(*trains, tau, row_scale, delay)
+    q_spikes, k_spikes, v_spikes = (encode(z, window) for z in (q, k, v))
+    steps = attention_spikes(q_spikes, k_spikes, v_spikes, tau, row_scale, delay)
     assert steps.shape == (window, *v.shape)
     np.testing.assert_allclose(readout(steps), on_codes, rtol=1e-12, atol=1e-12)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from lapis.ops.pack6.reference import pack6, packed_width, unpack6
 
 
 @given(arrays(np.int8, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=13), elements=st.integers(-31, 31)))
-def test_unpacking_gives_back_what_was_packed(weights: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_unpacking_gives_back_what_was_packed(weights: npt.NDArray[np.int8]) -> None:
     packed = pack6(weights)
     assert packed.shape == (weights.shape[0], packed_width(weights.shape[1]))
     unpacked = unpack6(packed, weights.shape[1])

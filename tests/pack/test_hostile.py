@@ -6,6 +6,7 @@ import os
 import resource
 import tracemalloc
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -81,8 +82,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     path.write_bytes(sound)
     checked = reader._read_header
 
-    def interrupted(file: object) -> reader.Header:
-        header = checked(file)  # type: ignore[arg-type]
+    def interrupted(file: BinaryIO) -> reader.Header:
+        header = checked(file)
         path.write_bytes(sound + change if change else sound[:-1])
         return header
 

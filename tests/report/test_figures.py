@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from lapis import preset
@@ -17,11 +18,21 @@ from lapis.positions import relative_offsets
 from lapis.report import figures
 from lapis.trace import POINTS, Tally
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 pytest.importorskip("matplotlib")
 
 
 def points(collection: Any) -> set[tuple[float, float]]:
     return {tuple(point) for point in collection.get_offsets().tolist()}
+
+
+def shown(axes: Axes) -> npt.NDArray[Any]:
+    """The array behind the only image of `axes`."""
+    array = axes.images[0].get_array()
+    assert array is not None
+    return array
 
 
 def test_a_raster_has_one_mark_for_every_spike_at_its_step() -> None:
@@ -43,7 +54,7 @@ def test_latencies_add_up_to_the_distance() -> None:
     key, query = times.collections[1:]
     assert points(query) == set(enumerate(15 - q))
     assert points(key) == set(enumerate(15 - k))
-    assert sums.lines[0].get_ydata().tolist() == [3, 3, 7, 9]
+    assert np.asarray(sums.lines[0].get_ydata()).tolist() == [3, 3, 7, 9]
     assert sums.get_title() == "D = 9"
 
 
@@ -59,7 +70,7 @@ def test_the_membrane_ends_at_the_affinity(log: bool) -> None:
 def test_attention_shows_the_weights_of_the_operator(explain_torch: Callable[[str], Any], name: str) -> None:
     explained = explain_torch(name).explained
     config, block, head, query = explained.config, 1, 2, 4
-    _, distance, weight = (axes.images[0].get_array() for axes in figures.attention(explained, block, head, query).axes)
+    _, distance, weight = (shown(axes) for axes in figures.attention(explained, block, head, query).axes)
     q, k = (
         explained.trace[block, point].reshape(config.tokens, config.heads, -1).swapaxes(0, 1) for point in ("q", "k")
     )
@@ -80,16 +91,15 @@ def test_attention_maps_mark_the_query_patch() -> None:
     images = np.zeros((2, 8, 8, 3), dtype=np.uint8)
     maps = np.arange(2 * 16 * 16, dtype=float).reshape(2, 16, 16)
     made = figures.attention_maps(images, [5, 0], maps, maps)
-    assert made.axes[1].images[0].get_array().tolist() == maps[0, 5].reshape(4, 4).tolist()
-    x, y = made.axes[0].lines[0].get_data()
-    assert (min(x), max(x), min(y), max(y)) == (2, 4, 2, 4)
+    assert shown(made.axes[1]).tolist() == maps[0, 5].reshape(4, 4).tolist()
+    x, y = (np.asarray(data) for data in made.axes[0].lines[0].get_data())
+    assert (x.min(), x.max(), y.min(), y.max()) == (2, 4, 2, 4)
 
 
 def test_activity_shows_every_block_and_point(explain_torch: Callable[[str], Any]) -> None:
     tally = explain_torch("unsigned").explained.tally
-    shown = figures.activity(tally).axes[0].images[0].get_array()
     expected = [[tally.activity(point, block) for block in range(tally.blocks())] for point in POINTS]
-    np.testing.assert_array_equal(shown, expected)
+    np.testing.assert_array_equal(shown(figures.activity(tally).axes[0]), expected)
 
 
 def test_energy_bars_are_as_long_as_the_energies() -> None:

@@ -20,9 +20,10 @@ from PIL import Image
 
 from lapis import models
 from lapis.errors import EXIT_INTERRUPTED, LapisError
-from lapis.train.checkpoint import STATE_FILE, load_state
+from lapis.runs import STATE_FILE, STEPS_FILE
+from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
-from lapis.train.log import STEPS_FILE, read_evaluations, read_steps
+from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
 from lapis.train.recipe import Recipe
 

@@ -11,6 +11,10 @@ from lapis.config import ActivationModes, LapisConfig
 from lapis.convert import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
+from lapis.nn.block import Block
+from lapis.nn.linear import Linear
+from lapis.nn.quantizer import required
+from lapis.nn.relation import with_tau
 from lapis.pack import save
 from lapis.train.start import start_network
 from tests.networks import small_config, small_model
@@ -47,12 +51,14 @@ def test_a_quantizer_that_means_something_else_starts_anew(exact: tuple[LapisViT
     _, path = exact
     signed = start_network(EXACT.replace(modes=ActivationModes(qk="signed", v="offset")), str(path), 0)
     attention = signed.blocks[0].attn
-    assert not attention.qk.is_ready
-    assert not attention.v.is_ready
-    assert not attention.relation.is_ready
-    assert attention.input.is_ready
-    assert not start_network(EXACT.replace(window=7), str(path), 0).blocks[0].mlp.input.is_ready
-    assert not start_network(EXACT.replace(relation="gaussian"), str(path), 0).blocks[0].attn.relation.is_ready
+    assert not required(attention.qk).is_ready
+    assert not required(attention.v).is_ready
+    assert not with_tau(attention.relation).is_ready
+    assert required(attention.input).is_ready
+    shorter = start_network(EXACT.replace(window=7), str(path), 0)
+    assert not required(shorter.blocks[0].mlp.input).is_ready
+    gaussian = start_network(EXACT.replace(relation="gaussian"), str(path), 0)
+    assert not with_tau(gaussian.blocks[0].attn.relation).is_ready
 
 
 def test_a_dense_network_becomes_a_spiking_one_and_back(tmp_path: Path) -> None:
@@ -88,10 +94,18 @@ def test_a_packed_file_is_a_start(tmp_path: Path) -> None:
     again = start_network(small_config(), str(tmp_path / "packed.safetensors"), 0)
     assert is_calibrated(again)
     for new, old in zip(again.blocks, model.blocks, strict=True):
-        for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"):
-            ours, theirs = new.get_submodule(layer), old.get_submodule(layer)
-            assert torch.equal(ours.quantizer.codes(ours.weight), theirs.quantizer.codes(theirs.weight))
+        for ours, theirs in zip(_layers(new), _layers(old), strict=True):
+            assert torch.equal(_codes(ours), _codes(theirs))
     dense_weights = start_network(
         small_config(weight_bits=32, row_scale="exact"), str(tmp_path / "packed.safetensors"), 0
     )
     assert torch.equal(dense_weights.blocks[0].mlp.fc1.weight, again.blocks[0].mlp.fc1.weight)
+
+
+def _layers(block: Block) -> tuple[Linear, ...]:
+    return block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2
+
+
+def _codes(layer: Linear) -> torch.Tensor:
+    assert layer.quantizer is not None
+    return layer.quantizer.codes(layer.weight)

@@ -19,7 +19,7 @@ from lapis.deploy.network import Network
 from lapis.nn import LapisViT
 from lapis.nn.attention import join_heads
 from lapis.nn.pixels import normalise
-from lapis.nn.quantizer import ActivationQuantizer, as_integers
+from lapis.nn.quantizer import ActivationQuantizer, as_integers, required
 from lapis.preprocess import Pixels
 from lapis.trace import Point, Trace, Watched
 
@@ -63,27 +63,26 @@ def _stagewise(model: LapisViT, network: Network, images: Pixels) -> Watched:
     window = network.config.window
     codes, answered = Trace(window), Trace(window)
     stream, unit = integer.embed(network, images), 2.0**network.fraction_bits
-    block: Any
     for index, block in enumerate(model.blocks):
         attn, mlp = block.attn, block.mlp
         _note(answered, index, "attention_in", attn.input, block.norm1(_real(stream, unit)))
         stream = integer.attention(network, index, stream, codes)
-        q, k, v = attn.qkv(_value(attn.input, codes[index, "attention_in"])).chunk(3, dim=-1)
+        q, k, v = attn.qkv(_value(required(attn.input), codes[index, "attention_in"])).chunk(3, dim=-1)
         _note(answered, index, "q", attn.qk, q)
         _note(answered, index, "k", attn.qk, k)
         _note(answered, index, "v", attn.v, v)
         qk = [_by_head(codes[index, point], attn.heads) for point in ("q", "k")]
-        values = attn.v.value(_by_head(codes[index, "v"], attn.heads))
+        values = required(attn.v).value(_by_head(codes[index, "v"], attn.heads))
         _note(answered, index, "readout", attn.readout, join_heads(attn.mix(torch.stack(qk), values)))
         _note(answered, index, "mlp_in", mlp.input, block.norm2(_real(stream, unit)))
         stream = integer.feed_forward(network, index, stream, codes)
-        hidden = F.gelu(mlp.fc1(_value(mlp.input, codes[index, "mlp_in"])))
+        hidden = F.gelu(mlp.fc1(_value(required(mlp.input), codes[index, "mlp_in"])))
         _note(answered, index, "mlp_hidden", mlp.hidden, hidden)
     return Watched(_integer_logits(model.head(model.pool(_real(stream, unit))), network), answered)
 
 
-def _note(trace: Trace, index: int, point: Point, quantizer: ActivationQuantizer, x: Tensor) -> None:
-    trace.note(index, point, as_integers(quantizer.codes(x)))
+def _note(trace: Trace, index: int, point: Point, quantizer: ActivationQuantizer | None, x: Tensor) -> None:
+    trace.note(index, point, as_integers(required(quantizer).codes(x)))
 
 
 def _integer_logits(logits: Tensor, network: Network) -> Int64:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor, nn
 
 from lapis.codes import round_half_up
 from lapis.config import LapisConfig
@@ -28,8 +29,10 @@ from lapis.deploy.network import (
 )
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
+from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.relation import DistanceRelation, with_tau
 from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
@@ -67,10 +70,10 @@ def from_model(
     )
 
 
-def _fold_block(config: LapisConfig, block: Any, fraction_bits: int) -> Block:
+def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) -> Block:
     attn, mlp = block.attn, block.mlp
-    attention_in, qk, v, readout = (_grid(q) for q in (attn.input, attn.qk, attn.v, attn.readout))
-    mlp_in, hidden = _grid(mlp.input), _grid(mlp.hidden)
+    attention_in, qk, v, readout = (_grid(required(q)) for q in (attn.input, attn.qk, attn.v, attn.readout))
+    mlp_in, hidden = _grid(required(mlp.input)), _grid(required(mlp.hidden))
     d = config.width
     # The three parts of the joint layer have the units of the quantizers behind them.
     unit = np.repeat([qk.step, qk.step, v.step], d)
@@ -79,7 +82,7 @@ def _fold_block(config: LapisConfig, block: Any, fraction_bits: int) -> Block:
     return Block(
         attention_norm=_fold_norm(block.norm1, attention_in),
         qkv=_fold_linear(attn.qkv, attention_in, unit, origin, 0.5),
-        leak=_fold_leak(attn.relation),
+        leak=_fold_leak(with_tau(attn.relation)),
         readout=Readout(
             scale=np.array(v.step / readout.step, dtype=np.float32),
             shift=np.array((v.offset - readout.offset) / readout.step + 0.5, dtype=np.float32),
@@ -93,7 +96,7 @@ def _fold_block(config: LapisConfig, block: Any, fraction_bits: int) -> Block:
     )
 
 
-def _fold_norm(norm: Any, grid: Grid) -> Norm:
+def _fold_norm(norm: nn.LayerNorm, grid: Grid) -> Norm:
     gain = _numpy(norm.weight) / grid.step
     shift = (_numpy(norm.bias) - grid.offset) / grid.step + 0.5
     return Norm(gain.astype(np.float32), shift.astype(np.float32))
@@ -108,7 +111,7 @@ def _fold_linear(layer: Linear, source: Grid, unit: Float64, origin: Float64, ex
     return Layer(weight, scale.astype(np.float32), shift.astype(np.float32))
 
 
-def _fold_residual(layer: Linear, source: Grid, gamma: Any, fraction_bits: int) -> Layer:
+def _fold_residual(layer: Linear, source: Grid, gamma: Tensor | None, fraction_bits: int) -> Layer:
     """The layer's output in units of the residual stream, layer scale included; the 1/2 rounds."""
     weight, step = _weights(layer)
     unit = (1.0 if gamma is None else _numpy(gamma)) * 2.0**fraction_bits
@@ -117,7 +120,7 @@ def _fold_residual(layer: Linear, source: Grid, gamma: Any, fraction_bits: int) 
     return Layer(weight, scale.astype(np.float32), (bias * unit + 0.5).astype(np.float32))
 
 
-def _fold_leak(relation: Any) -> Leak:
+def _fold_leak(relation: DistanceRelation) -> Leak:
     tau = relation.tau.detach().cpu().numpy().astype(np.float32)
     mantissa, exponent = leak_factor(tau)
     if relation.position is None:
@@ -133,6 +136,7 @@ def _fold_patches(
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8], Float64]:
     """(pixel/255 - mean)/std folded into the patch weights (D, P*P*3), each channel at its own power of two."""
     projection = model.patch_embed.proj
+    assert projection.bias is not None
     mean, std = np.array(preprocess.mean), np.array(preprocess.std)
     real = _numpy(projection.weight).transpose(0, 2, 3, 1) / std
     bias = _numpy(projection.bias) - (real * mean).sum(axis=(1, 2, 3))
@@ -174,7 +178,7 @@ def _fold_head(model: LapisViT) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.i
     raise LapisError(f"head weights reach {np.abs(weight).max():.4g}, too large for 16 bits")
 
 
-def _fixed_point(values: Float64, bits: Any, limit: int, what: str) -> npt.NDArray[np.int64]:
+def _fixed_point(values: Float64, bits: int, limit: int, what: str) -> npt.NDArray[np.int64]:
     """floor(values 2**bits + 1/2), within -limit..limit or an error."""
     scaled = round_half_up(np.ldexp(values, bits))
     if not np.isfinite(scaled).all() or float(np.abs(scaled).max(initial=0.0)) > limit:
@@ -195,6 +199,6 @@ def _grid(quantizer: ActivationQuantizer) -> Grid:
     return Grid(float(quantizer.step.detach()), offset, quantizer.low, quantizer.high)
 
 
-def _numpy(tensor: Any) -> Float64:
+def _numpy(tensor: Tensor) -> Float64:
     array: Float64 = tensor.detach().cpu().numpy().astype(np.float64)
     return array

@@ -55,9 +55,10 @@ class TorchExecutor(nn.Module):
         _keep(self, "patch_weight", network.patch_weight.T.astype(np.float64))
         _keep(self, "patch_unit", np.ldexp(1.0, -network.patch_shift.astype(np.int64)))
         _keep(self, "position", network.position.astype(np.float64))
-        self.blocks = nn.ModuleList(
-            nn.ModuleList([AttentionExecutor(network, index), FeedForwardExecutor(network, index)])
+        self.halves = nn.ModuleList(
+            half(network, index)
             for index in range(network.config.depth)
+            for half in (AttentionExecutor, FeedForwardExecutor)
         )
         _keep(self, "head_weight", network.head_weight.T.astype(np.float64))
         _keep(self, "head_bias", network.head_bias.astype(np.float64))
@@ -74,9 +75,8 @@ class TorchExecutor(nn.Module):
     def _run(self, images: Tensor, trace: Trace | None) -> Tensor:
         with torch.autocast(images.device.type, enabled=False):
             stream = self._embed(images)
-            for halves in self.blocks:
-                for half in halves:  # type: ignore[attr-defined]
-                    stream = half(stream, trace)
+            for half in self.halves:
+                stream = half(stream, trace)
             return self._classify(stream)
 
     def _embed(self, images: Tensor) -> Tensor:

@@ -7,8 +7,6 @@ codes. Offsets are set to zero where the biases around them hold them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,10 +16,12 @@ from lapis.config import LapisConfig
 from lapis.deploy.ladder import ladder_grid
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Block, Layer, Network, Norm
+from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
-from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.relation import DistanceRelation, with_tau
 
 Float64 = npt.NDArray[np.float64]
 
@@ -49,6 +49,7 @@ def to_model(network: Network) -> LapisViT:
 def _set_embedding(model: LapisViT, network: Network) -> None:
     """Patch weights without the folded preprocessing; what a token starts from goes to positions, or to the bias."""
     config, projection = network.config, model.patch_embed.proj
+    assert projection.bias is not None
     mean, std = np.array(network.preprocess.mean), np.array(network.preprocess.std)
     per_byte = np.ldexp(network.patch_weight.astype(np.float64), -(_shift(network) + network.fraction_bits)[:, None])
     real = per_byte.reshape(config.width, config.patch_size, config.patch_size, 3) * 255.0
@@ -68,9 +69,10 @@ def _shift(network: Network) -> npt.NDArray[np.int64]:
     return network.patch_shift.astype(np.int64)
 
 
-def _set_block(target: Any, block: Block, config: LapisConfig, fraction_bits: int) -> None:
+def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction_bits: int) -> None:
     attn, mlp, d = target.attn, target.mlp, config.width
-    input_step = _set_norm(target.norm1, block.attention_norm, attn.input)
+    qk, v, readout, mlp_hidden = (required(q) for q in (attn.qk, attn.v, attn.readout, mlp.hidden))
+    input_step = _set_norm(target.norm1, block.attention_norm, required(attn.input))
     qk_step, v_step = (
         TYPICAL_WEIGHT / _ratio(part, input_step)
         for part in (_part(block.qkv, 0, 2 * d), _part(block.qkv, 2 * d, 3 * d))
@@ -78,20 +80,20 @@ def _set_block(target: Any, block: Block, config: LapisConfig, fraction_bits: in
     readout_step = v_step / float(block.readout.scale)
     v_offset, readout_offset = 0.0, 0.0
     constant = (float(block.readout.shift) - 0.5) * readout_step
-    if attn.readout.offset is not None:
+    if readout.offset is not None:
         readout_offset = -constant
-    elif attn.v.offset is not None:
+    elif v.offset is not None:
         v_offset = constant
-    _set_quantizer(attn.qk, qk_step, 0.0)
-    _set_quantizer(attn.v, v_step, v_offset)
-    _set_quantizer(attn.readout, readout_step, readout_offset)
+    _set_quantizer(qk, qk_step, 0.0)
+    _set_quantizer(v, v_step, v_offset)
+    _set_quantizer(readout, readout_step, readout_offset)
     unit, origin = np.repeat([qk_step, qk_step, v_step], d), np.repeat([0.0, 0.0, v_offset], d)
     _set_linear(attn.qkv, block.qkv, unit / input_step, (block.qkv.shift - 0.5) * unit + origin, 0.0)
     _set_residual(attn.proj, block.proj, readout_step, readout_offset, target.gamma_1, fraction_bits)
-    _set_relation(attn.relation, block)
-    mlp_step = _set_norm(target.norm2, block.mlp_norm, mlp.input)
-    hidden = ladder_grid(block.rise, config.low("mlp_hidden"), fixed_origin=mlp.hidden.offset is None)
-    _set_quantizer(mlp.hidden, hidden.step, hidden.offset)
+    _set_relation(with_tau(attn.relation), block)
+    mlp_step = _set_norm(target.norm2, block.mlp_norm, required(mlp.input))
+    hidden = ladder_grid(block.rise, config.low("mlp_hidden"), fixed_origin=mlp_hidden.offset is None)
+    _set_quantizer(mlp_hidden, hidden.step, hidden.offset)
     _set_linear(mlp.fc1, block.fc1, np.full(config.hidden, 1 / mlp_step), block.fc1.shift.astype(np.float64), 0.0)
     _set_residual(mlp.fc2, block.fc2, hidden.step, hidden.offset, target.gamma_2, fraction_bits)
 
@@ -139,7 +141,7 @@ def _set_residual(
     _set_linear(target, positive, unit, sign * np.ldexp(layer.shift.astype(np.float64) - 0.5, -fraction_bits), offset)
 
 
-def _set_relation(relation: Any, block: Block) -> None:
+def _set_relation(relation: DistanceRelation, block: Block) -> None:
     tau = time_constant(block.leak.mantissa, block.leak.exponent)
     _set(relation.log_tau, np.log(tau))
     if relation.position is not None and block.leak.delay is not None:
@@ -152,5 +154,5 @@ def _set_quantizer(quantizer: ActivationQuantizer, step: float, offset: float) -
         _set(quantizer.offset, np.array(offset))
 
 
-def _set(target: Any, values: Any) -> None:
+def _set(target: Tensor, values: npt.ArrayLike) -> None:
     target.copy_(torch.from_numpy(np.asarray(values, dtype=np.float32)).reshape(target.shape))

@@ -93,12 +93,14 @@ def classify(network: Network, stream: Int32) -> Int64:
 
 def split_heads(codes: Codes, heads: int) -> Codes:
     """(B, N, D) -> (B, H, N, C)."""
-    return codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    split: Codes = codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return split
 
 
 def join_heads(x: arithmetic.Array) -> arithmetic.Array:
     """(B, H, N, C) -> (B, N, H * C)."""
-    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+    joined: arithmetic.Array = x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+    return joined
 
 
 def _batches(network: Network, images: Pixels) -> Iterator[Pixels]:

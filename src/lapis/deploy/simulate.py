@@ -302,7 +302,8 @@ class Simulator:
         low = network.low("readout")
 
         def reached(level: int) -> Array:
-            return np.asarray(mixed >= falling[level - low - 1]).transpose(2, 0, 1).reshape(-1, width)
+            above: Array = np.asarray(mixed >= falling[level - low - 1]).transpose(2, 0, 1)
+            return above.reshape(-1, width)
 
         y_spikes = self._emit(index, "readout", reached, trace, events)
         voltage = self._linear(index, "proj", block.proj, "readout", y_spikes, events)
@@ -349,7 +350,8 @@ class Simulator:
         """(T, N, D) or (T, N, 2 D) -> (T, H, N, C) or (T, H, N, 2 C), each head with its own OFF neurons."""
         config = self.network.config
         parts = spikes.reshape(*spikes.shape[:2], -1, config.heads, config.head_width)
-        return parts.transpose(0, 3, 1, 2, 4).reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
+        by_head: Spikes = parts.transpose(0, 3, 1, 2, 4)
+        return by_head.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
 
 
 def _ladder(voltage: Array, theta: Array, low: int) -> Reached:

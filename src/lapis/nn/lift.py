@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -48,7 +47,7 @@ def fold_offsets(model: LapisViT) -> LapisViT:
     folded.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in own})
     folded.to(model.head.weight.device).train(model.training)
     for new, old in zip(folded.blocks, model.blocks, strict=True):
-        _fold_block(cast(Block, new), cast(Block, old), model.config.width)
+        _fold_block(new, old, model.config.width)
     return folded
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,9 @@ class LapisViT(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
         # BEiT's position signal is relative and lives in its attention.
         self.pos_embed = None if config.relative_position else nn.Parameter(torch.zeros(1, config.tokens, config.width))
-        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.depth))
+        # A ModuleList makes the blocks known to torch, but its type forgets what it holds.
+        listed = nn.ModuleList(Block(config, index) for index in range(config.depth))
+        self.blocks = cast(Sequence[Block], listed)
         self.norm = nn.LayerNorm(config.width, eps=NORM_EPS)
         self.head = nn.Linear(config.width, config.classes)
         self._initialise()

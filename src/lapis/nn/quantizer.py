@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis.config import Mode
+from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.ops.lsq.eager import plain_codes
 from lapis.ops.lsq.torch_native import lsq_codes, lsq_value
@@ -102,6 +103,13 @@ def quantized(
     codes = quantizer.codes(x)
     trace.note(block, point, as_integers(codes))
     return quantizer.value(codes)
+
+
+def required(quantizer: ActivationQuantizer | None) -> ActivationQuantizer:
+    """The quantizer of a point that must spike."""
+    if quantizer is None:
+        raise LapisError("a measuring point has no quantizer; use a network with quantize=True and readout='spikes'")
+    return quantizer
 
 
 def as_integers(codes: Tensor) -> npt.NDArray[np.int8]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
+from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.position import RelativePosition
 from lapis.ops.affinity.eager import log_affinity
@@ -83,6 +84,13 @@ class DistanceRelation(Relation, Calibrated):
         spread = distance.float().std(dim=-1, correction=0).mean(dim=(0, 2)).clamp_min(1e-3)
         self.log_tau.copy_(spread.log())
         self.mark_ready()
+
+
+def with_tau(relation: Relation) -> DistanceRelation:
+    """The relation of a network whose affinities must decay with a distance."""
+    if not isinstance(relation, DistanceRelation):
+        raise LapisError("a dot product has no time constants; use relation=laplacian, gaussian or hamming")
+    return relation
 
 
 class Laplacian(DistanceRelation):

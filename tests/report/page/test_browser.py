@@ -30,7 +30,8 @@ ROWS = """([block, head]) => Array.from({length: Lapis.run.N}, (_, i) => {
 def heads(explained: Explained, block: int, point: Any) -> npt.NDArray[np.int64]:
     """(H, N, C)."""
     codes = explained.trace[block, point][0].astype(np.int64)
-    return codes.reshape(codes.shape[0], explained.config.heads, -1).swapaxes(0, 1)
+    split: npt.NDArray[np.int64] = codes.reshape(codes.shape[0], explained.config.heads, -1).swapaxes(0, 1)
+    return split
 
 
 def distances(explained: Explained, block: int) -> npt.NDArray[np.int64]:

@@ -16,8 +16,11 @@ import pytest
 
 from lapis.energy import estimate
 from lapis.errors import LapisError
+from lapis.preprocess import Preprocess
 from lapis.report.page import render, write_page
+from lapis.report.page.from_model import explain_model
 from lapis.report.page.page import payload
+from tests.networks import small_model
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,12 @@ def test_a_run_that_does_not_fit_its_network_is_refused(made: Any, change: dict[
 def test_a_relation_without_spike_times_is_refused(made: Any) -> None:
     with pytest.raises(LapisError, match="relation='dot'"):
         dataclasses.replace(made.explained, config=made.explained.config.replace(relation="dot"))
+
+
+def test_a_dot_product_in_torch_is_refused_too(made: Any) -> None:
+    model, images = small_model(made.explained.config.replace(relation="dot"))
+    with pytest.raises(LapisError, match="dot product"):
+        explain_model(model, images[0], Preprocess(model.config.image_size))
 
 
 def test_torch_and_integers_explain_the_same_network(explain_torch: Callable[[str], Any], made: Any) -> None:

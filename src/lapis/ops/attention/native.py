@@ -70,7 +70,7 @@ def check_heads(tau: npt.ArrayLike, heads: int) -> npt.NDArray[np.float64]:
     checked = check_tau(tau)
     if checked.ndim > 1 or checked.size not in (1, heads):
         raise LapisError(f"tau has shape {checked.shape}; give one value or one for each of {heads} heads")
-    return np.broadcast_to(checked.reshape(-1), (heads,)).copy()
+    return np.array(np.broadcast_to(checked.reshape(-1), (heads,)))
 
 
 def check_delay(delay: npt.ArrayLike | None, heads: int, rows: int, keys: int) -> npt.NDArray[np.int32] | None:

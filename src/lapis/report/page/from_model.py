@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.pixels import normalise
+from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.relation import with_tau
 from lapis.preprocess import Preprocess
 from lapis.report.page.explained import Explained, ReadoutScale
 
@@ -30,7 +33,7 @@ def explain_model(
         class_names=class_names,
         logits=logits[0].double().cpu().numpy(),
         trace=trace,
-        tau=np.stack([_numpy(attention.relation.tau) for attention in _attentions(network)]),
+        tau=np.stack([_numpy(with_tau(block.attn.relation).tau) for block in network.blocks]),
         delays=_delays(network),
         readout=_readout(network),
         executor="PyTorch, the quantized network in FP32",
@@ -38,38 +41,29 @@ def explain_model(
     )
 
 
-def _attentions(model: LapisViT) -> list[Any]:
-    blocks: Any = model.blocks
-    return [block.attn for block in blocks]
-
-
 def _delays(model: LapisViT) -> np.ndarray | None:
     """round(tau_h (b_max - b)) (L, E, H)."""
-    if not model.config.relative_position:
-        return None
-    tables = []
-    for attention in _attentions(model):
-        relation = attention.relation
-        tables.append(relation.position.steps(relation.tau).detach().cpu().numpy().astype(np.int64))
-    return np.stack(tables)
+    relations = [with_tau(block.attn.relation) for block in model.blocks]
+    tables = [_numpy(each.position.steps(each.tau)) for each in relations if each.position is not None]
+    return np.stack(tables).astype(np.int64) if tables else None
 
 
 def _readout(model: LapisViT) -> ReadoutScale | None:
     if model.config.readout != "spikes":
         return None
     scales, shifts = [], []
-    for attention in _attentions(model):
-        v, readout = attention.v, attention.readout
+    for block in model.blocks:
+        v, readout = required(block.attn.v), required(block.attn.readout)
         step = float(readout.step.detach())
         scales.append(float(v.step.detach()) / step)
         shifts.append((_offset(v) - _offset(readout)) / step + 0.5)
     return ReadoutScale(np.array(scales), np.array(shifts))
 
 
-def _offset(quantizer: Any) -> float:
+def _offset(quantizer: ActivationQuantizer) -> float:
     return 0.0 if quantizer.offset is None else float(quantizer.offset.detach())
 
 
-def _numpy(tensor: Any) -> np.ndarray:
+def _numpy(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float64)
     return array
