@@ -60,6 +60,23 @@ def test_headers_are_guarded_and_templates_are_not() -> None:
         assert path.suffix in {".c", ".h", ".inc"}, path
 
 
+# As clang-format lays them out: a signature that starts a line, and a brace that is a line.
+PART = r"(?:(?!\n\n)[^;{}=#])*"
+FUNCTION = re.compile(rf"^(?=\w)(?!typedef)({PART}?\b(\w+)\(({PART})\)) \{{\n.*?^\}}$", re.MULTILINE | re.DOTALL)
+MOST_LINES, MOST_PARAMETERS = 60, 8
+
+
+def test_functions_of_the_library_are_short_and_take_few_arguments() -> None:
+    found = [
+        (path, *match.group(0, 2, 3)) for path in SOURCES.rglob("*.*") for match in FUNCTION.finditer(path.read_text())
+    ]
+    assert {"lapis_distance", "distance_tile", "norm_row"} <= {name for _, _, name, _ in found}
+    for path, text, name, parameters in found:
+        assert text.count("\n") < MOST_LINES, f"{path.name}: {name}"
+        # What is exported keeps its interface.
+        assert name.startswith("lapis_") or parameters.count(",") < MOST_PARAMETERS, f"{path.name}: {name}"
+
+
 @needs_library
 def test_a_variable_forces_an_instruction_set() -> None:
     assert run("from lapis import native; print(native.isa())", LAPIS_ISA="scalar").stdout.strip() == "scalar"
