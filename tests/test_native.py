@@ -67,14 +67,12 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 
 
 def test_functions_of_the_library_are_short_and_take_few_arguments() -> None:
-    found = [
-        (path, *match.group(0, 2, 3)) for path in SOURCES.rglob("*.*") for match in FUNCTION.finditer(path.read_text())
-    ]
-    assert {"lapis_distance", "distance_tile", "norm_row"} <= {name for _, _, name, _ in found}
-    for path, text, name, parameters in found:
-        assert text.count("\n") < MOST_LINES, f"{path.name}: {name}"
+    found = [match for path in SOURCES.rglob("*.*") for match in FUNCTION.finditer(path.read_text())]
+    assert {"lapis_distance", "distance_tile", "norm_row"} <= {match[2] for match in found}
+    for match in found:
+        assert match[0].count("\n") < MOST_LINES, match[2]
         # What is exported keeps its interface.
-        assert name.startswith("lapis_") or parameters.count(",") < MOST_PARAMETERS, f"{path.name}: {name}"
+        assert match[2].startswith("lapis_") or match[3].count(",") < MOST_PARAMETERS, match[1]
 
 
 @needs_library
