@@ -60,6 +60,21 @@ def test_headers_are_guarded_and_templates_are_not() -> None:
         assert path.suffix in {".c", ".h", ".inc"}, path
 
 
+# As clang-format lays them out: a signature that starts a line, and a brace that is a line.
+PART = r"(?:(?!\n\n)[^;{}=#])*"
+FUNCTION = re.compile(rf"^(?=\w)(?!typedef)({PART}?\b(\w+)\(({PART})\)) \{{\n.*?^\}}$", re.MULTILINE | re.DOTALL)
+MOST_LINES, MOST_PARAMETERS = 60, 8
+
+
+def test_functions_of_the_library_are_short_and_take_few_arguments() -> None:
+    found = [match for path in SOURCES.rglob("*.*") for match in FUNCTION.finditer(path.read_text())]
+    assert {"lapis_distance", "distance_tile", "norm_row"} <= {match[2] for match in found}
+    for match in found:
+        assert match[0].count("\n") < MOST_LINES, match[2]
+        # What is exported keeps its interface.
+        assert match[2].startswith("lapis_") or match[3].count(",") < MOST_PARAMETERS, match[1]
+
+
 @needs_library
 def test_a_variable_forces_an_instruction_set() -> None:
     assert run("from lapis import native; print(native.isa())", LAPIS_ISA="scalar").stdout.strip() == "scalar"

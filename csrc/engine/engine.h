@@ -94,7 +94,7 @@ LAPIS_API int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, 
 /* Bytes that an engine holds: packed weights and tables (0), working memory (1). */
 LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working);
 
-/* Multiplications and additions a nanosecond that one core can do at best in the instruction that the selected linear
+/* Multiplications and additions per nanosecond that one core can do at best in the instruction that the selected linear
  * kernels use; 0 for plain C. */
 LAPIS_API double lapis_engine_peak(void);
 

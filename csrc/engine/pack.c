@@ -33,6 +33,12 @@ void plan_close(plan *p) {
     p->base = NULL;
 }
 
+int64_t code_stride(int64_t channels) {
+    int64_t stride = round_up(channels, CODE_UNIT);
+    /* Rows a page apart would meet in the same lines of the first-level cache. */
+    return stride % 4096 ? stride : stride + CODE_UNIT;
+}
+
 void *pack_words(plan *p, const void *words, int64_t count, int64_t padded) {
     void *out = plan_take(p, padded * 4);
     if (out && words) memcpy(out, words, (size_t)count * 4);

@@ -17,6 +17,9 @@ void *plan_take(plan *p, int64_t bytes);
 int plan_open(plan *p);
 void plan_close(plan *p);
 
+/* Bytes from one row of codes to the next. */
+int64_t code_stride(int64_t channels);
+
 typedef struct {
     int64_t outputs, inputs;
     int32_t low, high; /* codes that come in */

@@ -85,14 +85,14 @@ typedef struct {
     size_t (*spike_scratch)(const linear *, int64_t rows);
     void (*linear)(const linear_call *, int64_t from, int64_t to);
     void (*norm)(const norm_call *, const int32_t *stream, uint8_t *codes);
-    /* `position` moves by `position_stride` a row. */
+    /* `position` moves by `position_stride` per row. */
     void (*patch)(const patch_call *, const int16_t *patches, int64_t rows, const int32_t *position,
                   int64_t position_stride, int32_t *stream, int64_t stream_stride);
     void (*readout)(const readout_call *, const int32_t *acc, int64_t channels, int32_t offset, float factor,
                     uint8_t *codes);
     /* sum token_c weight_c over a padded width (a multiple of 16); no two neighbours of weight may both be -32768. */
     int64_t (*head)(const int16_t *token, const int16_t *weight, int64_t padded);
-    /* Multiplications and additions a nanosecond at best; NULL where nobody knows. */
+    /* Multiplications and additions per nanosecond at best; NULL where nobody knows. */
     double (*peak)(int64_t rounds, int64_t (*clock)(void));
 } engine_functions;
 

@@ -1,0 +1,178 @@
+/* Making an engine: weights in the layouts of the selected instruction set, working memory, both planned before they
+ * are taken. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../isa.h"
+#include "state.h"
+#include "team.h"
+
+static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low) {
+    int64_t padded = round_up(m->width, 16);
+    return (norm_call){.width = m->width,
+                       .padded = padded,
+                       .eps = m->eps,
+                       .low = (float)low,
+                       .high = (float)m->window,
+                       .gain = pack_words(p, gain, m->width, padded),
+                       .shift = pack_words(p, shift, m->width, padded)};
+}
+
+static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
+    void *out = plan_take(p, count);
+    if (out) memcpy(out, bytes, (size_t)count);
+    return out;
+}
+
+static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
+    const lapis_model *m = &e->m;
+    plan *p = &e->weights;
+    int64_t d = m->width, n = e->tokens;
+    block b = {.exponents = from->exponents, .distances = from->distances};
+    b.attention_norm = pack_norm(p, m, from->attention_gain, from->attention_shift, m->low_attention);
+    b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp);
+    b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window};
+    b.steps = plan_take(p, sizeof *b.steps);
+    b.table = pack_bytes(p, from->table, m->heads * from->exponents * from->distances * 2);
+    b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
+    if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
+    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL};
+    layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL};
+    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps};
+    layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL};
+    pack_linear(p, e->functions, &from->qkv, qkv, &b.qkv);
+    pack_linear(p, e->functions, &from->proj, proj, &b.proj);
+    pack_linear(p, e->functions, &from->fc1, fc1, &b.fc1);
+    pack_linear(p, e->functions, &from->fc2, fc2, &b.fc2);
+    /* Behind GELU most neurons are silent. */
+    if (m->low_hidden == 0) pack_spikes(p, e->functions, &from->fc2, &b.fc2);
+    if (!p->base) return;
+    for (int64_t o = 0; o < 3 * d; o++) {
+        b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
+        b.qkv.span[o] = (uint8_t)(m->window - b.qkv.least[o]);
+    }
+    pack_ladder(from->rise, from->fall, m->window - m->low_hidden, b.steps);
+    *to = b;
+}
+
+static void pack_ends(lapis_engine *e) {
+    const lapis_model *m = &e->m;
+    plan *p = &e->weights;
+    int64_t d = m->width, inputs = m->patch_size * m->patch_size * 3, padded = round_up(d, STREAM_UNIT);
+    int32_t *shift = plan_take(p, padded * 4), *half = plan_take(p, padded * 4);
+    e->patch = (patch_call){.outputs = d,
+                            .inputs = round_up(inputs, 2),
+                            .shift = shift,
+                            .half = half,
+                            .panels = (d + e->functions->panel - 1) / e->functions->panel,
+                            .limit = 1 << m->stream_bits};
+    e->patch.weight = pack_patch(p, e->functions, m->patch_weight, d, inputs);
+    e->position = plan_take(p, m->position_rows * padded * 4);
+    e->position_stride = m->position_rows == e->tokens ? padded : 0;
+    int64_t head_stride = round_up(d, 16);
+    e->head_weight = plan_take(p, m->classes * head_stride * 2);
+    e->head_bias = pack_bytes(p, m->head_bias, m->classes * 8);
+    if (!p->base) return;
+    for (int64_t o = 0; o < d; o++) {
+        half[o] = m->patch_shift[o] > 0;
+        shift[o] = m->patch_shift[o] - half[o];
+    }
+    for (int64_t o = 0; o < m->classes; o++) {
+        memcpy(e->head_weight + o * head_stride, m->head_weight + o * d, (size_t)d * 2);
+        for (int64_t c = 0; c < d; c++) e->plain_head |= m->head_weight[o * d + c] == INT16_MIN;
+    }
+    for (int64_t i = 0; i < m->position_rows; i++) memcpy(e->position + i * padded, m->position + i * d, (size_t)d * 4);
+}
+
+static void plan_weights(lapis_engine *e) {
+    e->blocks = plan_take(&e->weights, e->m.depth * (int64_t)sizeof *e->blocks);
+    pack_ends(e);
+    for (int64_t i = 0; i < e->m.depth; i++) pack_block(e, e->m.blocks + i, e->blocks ? e->blocks + i : NULL);
+}
+
+static void plan_work(lapis_engine *e) {
+    plan *p = &e->work;
+    int64_t rows = e->unit_images * e->tokens;
+    lapis_pairs pairs = pairs_of(e);
+    int64_t scratch = (int64_t)e->kernels->integer_attention_scratch(&pairs);
+    if (e->functions->spikes) {
+        linear fc2 = {.inputs = e->m.hidden};
+        int64_t spikes = (int64_t)e->functions->spike_scratch(&fc2, rows);
+        scratch = spikes > scratch ? spikes : scratch;
+    }
+    e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);
+    e->memory = plan_take(p, e->threads * (int64_t)sizeof *e->memory);
+    for (int32_t i = 0; i < e->threads; i++) {
+        unit_memory unit = {.stream = plan_take(p, rows * e->stream_stride * 4)};
+        unit.codes = plan_take(p, rows * e->code_stride);
+        unit.qkv = plan_take(p, rows * e->qkv_stride);
+        unit.mixed = plan_take(p, rows * e->code_stride);
+        unit.hidden = plan_take(p, rows * e->hidden_stride);
+        thread_memory memory = {.patches = plan_take(p, PATCH_ROWS * e->patch.inputs * 2)};
+        memory.acc = plan_take(p, e->tokens * e->acc_stride * 4);
+        memory.mass = plan_take(p, e->m.heads * e->tokens * 4);
+        memory.scratch = plan_take(p, scratch);
+        memory.token = plan_take(p, round_up(e->m.width, 16) * 2);
+        if (p->base) e->units[i] = unit, e->memory[i] = memory;
+    }
+}
+
+static int bad_model(const lapis_model *m) {
+    if (!m || m->width < 1 || m->heads < 1 || m->hidden < 1 || m->depth < 1 || m->classes < 1) return 1;
+    if (m->patch_size < 1 || m->image_size < m->patch_size || m->image_size % m->patch_size) return 1;
+    if (m->width % m->heads || m->width > 1 << 16 || m->hidden > 1 << 20 || m->window < 1 || m->window > 63) return 1;
+    if (m->stream_bits < 1 || m->stream_bits > 28) return 1;
+    const int32_t lows[] = {m->low_attention, m->low_qk, m->low_v, m->low_readout, m->low_mlp, m->low_hidden};
+    for (int i = 0; i < 6; i++)
+        if (lows[i] > 0 || lows[i] < -m->window) return 1;
+    return !m->patch_weight || !m->patch_shift || !m->position || !m->head_weight || !m->head_bias || !m->blocks;
+}
+
+int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_engine **engine) {
+    if (!engine || bad_model(model) || threads < 1) return LAPIS_BAD_ARGUMENT;
+    lapis_engine *e = calloc(1, sizeof *e);
+    if (!e) return LAPIS_OUT_OF_MEMORY;
+    const lapis_isa *isa = current_isa();
+    int64_t grid = model->image_size / model->patch_size;
+    e->kernels = isa->kernels;
+    e->functions = isa->engine;
+    e->m = *model;
+    e->patches = grid * grid;
+    e->tokens = e->patches + 1;
+    e->channels = model->width / model->heads;
+    e->acc_stride = round_up(e->channels, 16);
+    e->threads = threads < MAX_TEAM ? threads : MAX_TEAM;
+    int64_t unit = UNIT_ROWS / e->tokens;
+    e->unit_images = unit < 1 ? 1 : unit > MAX_UNIT ? MAX_UNIT : unit;
+    e->stream_stride = round_up(model->width, STREAM_UNIT);
+    e->code_stride = code_stride(model->width);
+    e->qkv_stride = code_stride(3 * model->width);
+    e->hidden_stride = code_stride(model->hidden);
+    int status = LAPIS_OK;
+    if (e->tokens * INT64_C(32767) * (model->window - model->low_v) > INT32_MAX) status = LAPIS_WOULD_OVERFLOW;
+    for (int pass = 0; pass < 2 && !status; pass++) {
+        plan_weights(e);
+        plan_work(e);
+        if (pass) break;
+        e->weight_bytes = (int64_t)e->weights.used;
+        e->work_bytes = (int64_t)e->work.used;
+        if (!plan_open(&e->weights) || !plan_open(&e->work)) status = LAPIS_OUT_OF_MEMORY;
+    }
+    /* Nothing of the caller's is kept. */
+    e->m.patch_weight = NULL, e->m.patch_shift = NULL, e->m.position = NULL, e->m.head_weight = NULL;
+    e->m.head_bias = NULL, e->m.blocks = NULL;
+    *engine = status ? NULL : e;
+    if (status) lapis_engine_destroy(e);
+    return status;
+}
+
+void lapis_engine_destroy(lapis_engine *engine) {
+    if (!engine) return;
+    plan_close(&engine->weights);
+    plan_close(&engine->work);
+    free(engine);
+}
+
+int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working) {
+    return working ? engine->work_bytes : engine->weight_bytes;
+}

@@ -1,0 +1,79 @@
+/* One linear layer by itself, and what the processor could do at best, for tests and benchmarks. */
+#include <string.h>
+
+#include "../isa.h"
+#include "state.h"
+
+static int64_t best_time(const engine_functions *functions, const linear_call *call, int64_t rows, int32_t repeats) {
+    int64_t best = INT64_MAX;
+    for (int32_t i = 0; i < repeats; i++) {
+        int64_t from = now();
+        functions->linear(call, 0, rows);
+        int64_t took = now() - from;
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
+                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t out_low,
+                            int32_t out_high, const float *rise, const float *fall, int32_t stream_bits, uint8_t *out,
+                            int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
+    if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
+    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
+        return LAPIS_BAD_ARGUMENT;
+    if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
+    const engine_functions *functions = current_isa()->engine;
+    ladder steps;
+    if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
+    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps};
+    int64_t in_stride = code_stride(inputs), out_stride = code_stride(outputs);
+    int64_t stream_stride = round_up(outputs, STREAM_UNIT);
+    plan p = {0};
+    linear packed;
+    uint8_t *in_codes, *out_codes;
+    int32_t *moving;
+    for (int pass = 0; pass < 2; pass++) {
+        pack_linear(&p, functions, layer, shape, &packed);
+        in_codes = plan_take(&p, rows * in_stride);
+        out_codes = plan_take(&p, rows * out_stride);
+        moving = plan_take(&p, rows * stream_stride * 4);
+        if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
+    }
+    for (int64_t o = 0; o < outputs; o++) {
+        packed.least[o] = (int16_t)out_low;
+        packed.span[o] = (uint8_t)(out_high - out_low);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
+        if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);
+    }
+    linear_call call = {.layer = &packed,
+                        .codes = in_codes,
+                        .code_stride = in_stride,
+                        .out = out_codes,
+                        .out_stride = out_stride,
+                        .stream = moving,
+                        .stream_stride = stream_stride,
+                        .limit = 1 << stream_bits};
+    int64_t best = best_time(functions, &call, rows, repeats);
+    if (nanoseconds) *nanoseconds = best;
+    for (int64_t r = 0; r < rows; r++) {
+        if (kind == TO_STREAM)
+            memcpy(stream + r * outputs, moving + r * stream_stride, (size_t)outputs * 4);
+        else
+            memcpy(out + r * outputs, out_codes + r * out_stride, (size_t)outputs);
+    }
+    plan_close(&p);
+    return LAPIS_OK;
+}
+
+double lapis_engine_peak(void) {
+    const engine_functions *functions = current_isa()->engine;
+    double best = 0;
+    for (int i = 0; functions->peak && i < 20; i++) {
+        double rate = functions->peak(200000, now);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
