@@ -51,7 +51,7 @@ class Display:
             self.last_line = now
             print(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), file=sys.stderr, flush=True)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """A line of its own, above the bar."""
         if self.quiet:
             return

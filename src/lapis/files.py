@@ -42,7 +42,7 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None]) ->
         raise
 
 
-def sweep(folder: Path) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left half-written."""
     for leftover in folder.glob(f"{PARTIAL}*"):
         leftover.unlink(missing_ok=True)

@@ -88,7 +88,7 @@ class Opened:
 
     def model(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
-        torch_needed(f"{self.source} is {KINDS[self.kind]}, and this use of it")
+        require_torch(f"{self.source} is {KINDS[self.kind]}, and this use of it")
         from lapis.convert import to_model
         from lapis.nn import load_backbone, load_network
 
@@ -151,7 +151,7 @@ def find(source: str | Path) -> Path | None:
     return packaged
 
 
-def torch_needed(what: str) -> None:
+def require_torch(what: str) -> None:
     """Refuse, and say how to get torch, where it is not installed."""
     try:
         import torch  # noqa: F401

@@ -137,12 +137,12 @@ _lock = threading.Lock()
 
 def available() -> bool:
     """Whether the native kernels can be used."""
-    return _decided().library is not None
+    return _loaded().library is not None
 
 
 def library() -> ctypes.CDLL:
     """The loaded library; LapisError with the reason where there is none."""
-    state = _decided()
+    state = _loaded()
     if state.library is None:
         raise LapisError(f"the native kernels are not available: {state.reason}")
     return state.library.c
@@ -150,25 +150,25 @@ def library() -> ctypes.CDLL:
 
 def isa() -> str:
     """The instruction set in use, or "none"."""
-    state = _decided()
+    state = _loaded()
     return NONE if state.library is None else state.library.isa
 
 
 def isas() -> tuple[str, ...]:
     """The instruction sets that can be used here, best first; empty without the library."""
-    state = _decided()
+    state = _loaded()
     return () if state.library is None else state.library.isas
 
 
 def known_isas() -> tuple[str, ...]:
     """The instruction sets that the library was built with, best first; this processor may lack some of them."""
-    state = _decided()
+    state = _loaded()
     return () if state.library is None else state.library.names
 
 
 def describe() -> str:
     """One line for people: what is in use and from where, or why nothing is."""
-    state = _decided()
+    state = _loaded()
     return f"none ({state.reason})" if state.library is None else f"{state.library.isa} ({state.library.path})"
 
 
@@ -219,7 +219,7 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
     It holds for the whole process, so it is for tests and benchmarks.
     """
     global _state
-    before = _decided()
+    before = _loaded()
     selected = None if before.library is None else before.library.isa
     try:
         if isa == NONE:
@@ -237,17 +237,17 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
             before.library.select(selected)
 
 
-def _decided() -> _State:
+def _loaded() -> _State:
     if not _state.decided:
         with _lock:
             if not _state.decided:
-                _decide(_state)
+                _load_once(_state)
     return _state
 
 
-def _decide(state: _State) -> None:
-    wish = os.environ.get("LAPIS_ISA", "")
-    if wish == NONE:
+def _load_once(state: _State) -> None:
+    requested = os.environ.get("LAPIS_ISA", "")
+    if requested == NONE:
         state.reason = "LAPIS_ISA=none"
     else:
         try:
@@ -261,8 +261,8 @@ def _decide(state: _State) -> None:
                 "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly",
                 state.reason,
             )
-        elif wish:
-            state.library.select(wish)
+        elif requested:
+            state.library.select(requested)
     state.decided = True
 
 
@@ -272,9 +272,9 @@ def _find() -> Path:
         if not Path(chosen).is_file():
             raise LapisError(f"LAPIS_KERNELS={chosen} is not a file; give the path of a built library or unset it")
         return Path(chosen)
-    beside = Path(__file__).with_name("_kernels.so")
-    if beside.is_file():
-        return beside
+    own_build = Path(__file__).with_name("_kernels.so")
+    if own_build.is_file():
+        return own_build
     # An editable install may keep the library apart from its sources.
     spec = importlib.util.find_spec("lapis._kernels")
     if spec is None or spec.origin is None:
@@ -305,8 +305,8 @@ def _load(path: Path) -> Library:
 
 def _python_layout(struct: type[ctypes.Structure]) -> list[str]:
     """One line for each field, and a last one for the whole, so that no layout is the beginning of another."""
-    places = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
-    lines = [_FIELD_LINE.format(name, place.offset, place.size) for name, place in places]
+    fields = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
+    lines = [_FIELD_LINE.format(name, field.offset, field.size) for name, field in fields]
     return [*lines, _SIZE_LINE.format(ctypes.sizeof(struct))]
 
 

@@ -123,10 +123,10 @@ def read_image(path: str | Path) -> Pixels:
         data = Path(path).read_bytes()
     except OSError as error:
         raise UnreadableImageError(str(path), error.strerror or str(error)) from error
-    return decode(data, str(path))
+    return decode_image(data, str(path))
 
 
-def decode(data: bytes, where: str) -> Pixels:
+def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
     try:
         with Image.open(io.BytesIO(data)) as image:

@@ -43,15 +43,15 @@ class Scores:
     def count(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> None:
         """Take in a batch: logits (n, classes), labels (n,). Of equal logits the lower class comes first."""
         rows = np.asarray(logits, np.float64)
-        mine = rows[np.arange(len(labels)), labels][:, None]
+        label_logit = rows[np.arange(len(labels)), labels][:, None]
         # A class is ahead of the label's if its logit is larger, or equal with a lower index.
-        ahead = (rows > mine) | ((rows == mine) & (np.arange(rows.shape[1]) < labels[:, None]))
+        ahead = (rows > label_logit) | ((rows == label_logit) & (np.arange(rows.shape[1]) < labels[:, None]))
         rank = ahead.sum(axis=1)
         self.images += len(labels)
         self.right += int((rank == 0).sum())
         self.right_in_five += int((rank < TOP).sum())
         peak = rows.max(axis=1, keepdims=True)
-        self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - mine[:, 0]).sum())
+        self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - label_logit[:, 0]).sum())
 
     @classmethod
     def merged(cls, parts: list[Scores]) -> Scores:

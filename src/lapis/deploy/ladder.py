@@ -53,9 +53,9 @@ def ladder_grid(rise: Float32, low: int, fixed_origin: bool) -> Grid:
     Levels below the least value of GELU say nothing of the step and are left out.
     """
     levels = np.arange(low + 1, low + 1 + len(rise)) - 0.5
-    told = rise > np.float32(GELU_BOTTOM)
-    values = np.array([gelu(float(u)) for u in rise[told]])
-    levels, offset = levels[told], 0.0
+    informative = rise > np.float32(GELU_BOTTOM)
+    values = np.array([gelu(float(u)) for u in rise[informative]])
+    levels, offset = levels[informative], 0.0
     if fixed_origin or len(values) < 2:
         step = float((values * levels).sum() / (levels * levels).sum())
     else:

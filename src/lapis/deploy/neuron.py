@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Life:
+class NeuronHistory:
     """A neuron of the v layer of a block through its two windows.
 
     arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
@@ -37,7 +37,7 @@ class Life:
     code: int
 
 
-def live(network: Network, image: Pixels, block: int, token: int, channel: int) -> Life:
+def follow_neuron(network: Network, image: Pixels, block: int, token: int, channel: int) -> NeuronHistory:
     """Follow the ON neuron of value `channel` at `token` through the window it listens in and the one it fires in."""
     config = network.config
     if not (0 <= block < config.depth and 0 <= token < config.tokens and 0 <= channel < config.width):
@@ -58,7 +58,7 @@ def live(network: Network, image: Pixels, block: int, token: int, channel: int) 
     voltage = np.cumsum(current)
     theta = layer_thresholds(own, network.low("v"), config.window)[0]
     spikes = fire(lambda level: voltage[-1:] >= theta[level - network.low("v") - 1], config.window, signed=False)
-    return Life(
+    return NeuronHistory(
         window=config.window,
         arrivals=arrivals,
         current=current,

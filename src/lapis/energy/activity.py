@@ -35,9 +35,11 @@ class Activities:
                 )
             if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
                 raise LapisError(f"activity {point}={rate!r} must be a share of neurons, from 0 to 1")
-        made = cls({(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()})
-        made.check(config)
-        return made
+        activities = cls(
+            {(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()}
+        )
+        activities.check(config)
+        return activities
 
     @classmethod
     def measured(cls, config: LapisConfig, tally: Tally) -> Activities:

@@ -22,7 +22,7 @@ class Convention:
     """The choices in which accounts of the same network differ; the defaults are the paper's."""
 
     name: str
-    says: str
+    counted: str
     relation: RelationCount = "dense"
     # The paper scales the value path by the mean activity of q, k and v; only the spikes of v are delivered there.
     value_by_v_alone: bool = False

@@ -105,7 +105,7 @@ class Estimate:
         """The sums and ratios alone, with the convention that they mean nothing without."""
         return {
             "convention": self.convention.name,
-            "counted": self.convention.says,
+            "counted": self.convention.counted,
             "attention_mj": self.attention_mj,
             "energy_mj": self.energy_mj,
             "dense_attention_mj": self.dense_attention_mj,
@@ -188,8 +188,8 @@ def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, 
     return Activities.uniform(config, given)
 
 
-def _priced(made: Iterable[Operation], table: Costs) -> Iterator[Row]:
-    for item in made:
+def _priced(counted: Iterable[Operation], table: Costs) -> Iterator[Row]:
+    for item in counted:
         yield Row(
             item.operator, item.part, item.block, item.kind, item.count, item.dense, item.driven, table.pj[item.kind]
         )

@@ -197,8 +197,8 @@ def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterato
         yield from _stream(config, block)
 
 
-def fetches(config: LapisConfig, made: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
-    """Bytes of weights read for the operations `made`: each weight once an image, or once for every operation on it."""
+def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
+    """Bytes of weights read for the operations `counted`: each weight once per image, or once per operation on it."""
     if memory == "off":
         return
     body = float_bytes if config.weight_bits == FLOAT_WEIGHTS else config.weight_bits / 8
@@ -206,7 +206,7 @@ def fetches(config: LapisConfig, made: list[Operation], memory: Memory, float_by
     stored["patch embedding"] = counts.patch_embedding(config) // config.grid**2 * float_bytes
     stored["head"] = counts.head(config) * float_bytes
     kind: Kind = "global_byte" if memory == "once" else "local_byte"
-    for item in made:
+    for item in counted:
         if item.operator in stored:
             width = body if item.operator in LINEAR else float_bytes
             read = stored[item.operator] if memory == "once" else item.count * width

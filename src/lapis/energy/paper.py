@@ -29,7 +29,7 @@ W6 = 6
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """A figure of the paper as it is printed, and ours. Where they differ, `difference` must say why."""
 
     name: str
@@ -120,42 +120,42 @@ class Range:
         return (self.low + self.high) / 2
 
 
-def deployed(model: str, weight_bits: int, row_scale: str = "pow2") -> LapisConfig:
+def deployed_preset(model: str, weight_bits: int, row_scale: str = "pow2") -> LapisConfig:
     """A model of the paper as it is deployed: spike-coded readout, rows scaled by powers of two."""
     return preset(model, weight_bits=weight_bits, row_scale=row_scale, readout="spikes")
 
 
-def figures() -> list[Figure]:
+def figures() -> list[PaperFigure]:
     """All figures, in the order in which the paper argues."""
     large, base = solve_large(), solve_base()
-    w32 = estimate(deployed("lapis_large", FLOAT_WEIGHTS), large.w32)
-    exact = estimate(deployed("lapis_large", FLOAT_WEIGHTS, "exact"), large.w32)
-    w6 = estimate(deployed("lapis_large", W6), large.w6)
-    base_w32 = estimate(deployed("lapis_base", FLOAT_WEIGHTS), base.w32)
-    base_w6 = estimate(deployed("lapis_base", W6), base.w6)
+    w32 = estimate(deployed_preset("lapis_large", FLOAT_WEIGHTS), large.w32)
+    exact = estimate(deployed_preset("lapis_large", FLOAT_WEIGHTS, "exact"), large.w32)
+    w6 = estimate(deployed_preset("lapis_large", W6), large.w6)
+    base_w32 = estimate(deployed_preset("lapis_base", FLOAT_WEIGHTS), base.w32)
+    base_w6 = estimate(deployed_preset("lapis_base", W6), base.w6)
     pairs = w32.config.depth * counts.pairs(w32.config)
     return [
-        Figure("Lapis-L dense, whole model", "283.15", "mJ", w32.dense_energy_mj),
-        Figure("Lapis-L dense, attention path", "100.01", "mJ", w32.dense_attention_mj, _why_100_01(w32, pairs)),
-        Figure("Lapis-L W32, power-of-two rows", "13.20", "mJ", w32.energy_mj),
-        Figure("Lapis-L W32, exact rows", "13.27", "mJ", exact.energy_mj),
-        Figure("Lapis-L W6, power-of-two rows", "3.28", "mJ", w6.energy_mj),
-        Figure("Lapis-L W32, attention path", "6.92", "mJ", w32.attention_mj),
-        Figure("Lapis-L W6, attention path", "1.96", "mJ", w6.attention_mj),
-        Figure("Lapis-B W32", "5.35", "mJ", base_w32.energy_mj),
-        Figure("Lapis-B W6", "1.50", "mJ", base_w6.energy_mj),
-        Figure("attention path, dense / W32", "14.5", "x", w32.attention_ratio),
-        Figure("whole model, dense / W32", "21.4", "x", w32.ratio),
-        Figure("whole model, W32 / W6", "4.03", "x", w32.energy_mj / w6.energy_mj),
-        Figure("whole model, dense / W6", "86.3", "x", w6.ratio),
-        Figure("Lapis-L lookups", "0.15", "mJ", _operator_mj(w32, "affinity")),
-        Figure("Lapis-L divisions of exact rows", "0.07", "mJ", _operator_mj(exact, "row scale")),
+        PaperFigure("Lapis-L dense, whole model", "283.15", "mJ", w32.dense_energy_mj),
+        PaperFigure("Lapis-L dense, attention path", "100.01", "mJ", w32.dense_attention_mj, _why_100_01(w32, pairs)),
+        PaperFigure("Lapis-L W32, power-of-two rows", "13.20", "mJ", w32.energy_mj),
+        PaperFigure("Lapis-L W32, exact rows", "13.27", "mJ", exact.energy_mj),
+        PaperFigure("Lapis-L W6, power-of-two rows", "3.28", "mJ", w6.energy_mj),
+        PaperFigure("Lapis-L W32, attention path", "6.92", "mJ", w32.attention_mj),
+        PaperFigure("Lapis-L W6, attention path", "1.96", "mJ", w6.attention_mj),
+        PaperFigure("Lapis-B W32", "5.35", "mJ", base_w32.energy_mj),
+        PaperFigure("Lapis-B W6", "1.50", "mJ", base_w6.energy_mj),
+        PaperFigure("attention path, dense / W32", "14.5", "x", w32.attention_ratio),
+        PaperFigure("whole model, dense / W32", "21.4", "x", w32.ratio),
+        PaperFigure("whole model, W32 / W6", "4.03", "x", w32.energy_mj / w6.energy_mj),
+        PaperFigure("whole model, dense / W6", "86.3", "x", w6.ratio),
+        PaperFigure("Lapis-L lookups", "0.15", "mJ", _operator_mj(w32, "affinity")),
+        PaperFigure("Lapis-L divisions of exact rows", "0.07", "mJ", _operator_mj(exact, "row scale")),
     ]
 
 
 def solve_large() -> Solution:
     """Four rows of Lapis-L, narrowed by the four printed ratios, give four sums of activities."""
-    shape, table = deployed("lapis_large", FLOAT_WEIGHTS), load_costs()
+    shape, table = deployed_preset("lapis_large", FLOAT_WEIGHTS), load_costs()
     silent = estimate(shape, _even(0.0, 0.0, 0.0))
     u, r, ends = _units(shape, table)
     float_pj, integer_pj = table.pj["accumulate"], table.pj["integer_accumulate"]
@@ -214,7 +214,7 @@ def solve_large() -> Solution:
 
 def solve_base() -> Solution:
     """Two rows of Lapis-B give the mean activity of its linear layers and rho_qkv; nothing finer can be told."""
-    shape, table = deployed("lapis_base", FLOAT_WEIGHTS), load_costs()
+    shape, table = deployed_preset("lapis_base", FLOAT_WEIGHTS), load_costs()
     silent = estimate(shape, _even(0.0, 0.0, 0.0))
     u, r, ends = _units(shape, table)
     float_pj, integer_pj = table.pj["accumulate"], table.pj["integer_accumulate"]
@@ -270,13 +270,13 @@ def _row(name: str, meaning: str, printed: str, known: Range) -> Solved:
     return Solved(name, meaning, f"prints as {printed}", known.middle, known.low, known.high)
 
 
-def _operator_mj(made: Estimate, operator: str) -> float:
-    return total_mj(row for row in made.rows if row.operator == operator)
+def _operator_mj(result: Estimate, operator: str) -> float:
+    return total_mj(row for row in result.rows if row.operator == operator)
 
 
-def _why_100_01(made: Estimate, pairs: int) -> str:
-    with_row_sums = made.dense_attention_mj + pairs * made.costs.pj["accumulate"] / PJ_PER_MJ
+def _why_100_01(result: Estimate, pairs: int) -> str:
+    with_row_sums = result.dense_attention_mj + pairs * result.costs.pj["accumulate"] / PJ_PER_MJ
     return (
-        f"the appendix's formulas, 4.6 (4u + 2r), give {made.dense_attention_mj:.3f}; the row sums, 0.9 h, "
+        f"the appendix's formulas, 4.6 (4u + 2r), give {result.dense_attention_mj:.3f}; the row sums, 0.9 h, "
         f"which it does not charge, would make it {with_row_sums:.3f}"
     )

@@ -95,13 +95,13 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
 
 def _read_header(file: BinaryIO) -> Header:
     table, start, size = _read_table(file)
-    about = _about(_metadata(table))
-    config = _checked_config(about["config"])
-    preprocess = Preprocess.from_dict(about["preprocess"])
-    if preprocess.to_dict().keys() != about["preprocess"].keys():
+    description = _read_description(_metadata(table))
+    config = _checked_config(description["config"])
+    preprocess = Preprocess.from_dict(description["preprocess"])
+    if preprocess.to_dict().keys() != description["preprocess"].keys():
         raise LapisError("its preprocessing leaves fields out")
-    names = _checked_names(about["class_names"])
-    numbers = {name: about[name] for name in ("fraction_bits", "head_exponent")}
+    names = _checked_names(description["class_names"])
+    numbers = {name: description[name] for name in ("fraction_bits", "head_exponent")}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise LapisError(f"{name}={value!r} must be an integer")
@@ -132,20 +132,20 @@ def _metadata(table: dict[str, Any]) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _about(metadata: dict[str, Any]) -> dict[str, Any]:
+def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
     text = metadata.get(METADATA_KEY)
     if not isinstance(text, str) or len(metadata) != 1:
         raise LapisError(
             f"its metadata must hold {METADATA_KEY!r} and nothing else; a training checkpoint is packed by `lapis pack`"
         )
-    about = _parsed(text, "description")
-    if not isinstance(about, dict) or "version" not in about:
+    description = _parsed(text, "description")
+    if not isinstance(description, dict) or "version" not in description:
         raise LapisError("its description names no format version")
-    if type(about["version"]) is not int or about["version"] != VERSION:
-        raise LapisError(f"format version {about['version']!r} is unknown; this Lapis reads version {VERSION}")
-    if tuple(sorted(about)) != FIELDS:
-        raise LapisError(f"its description has the fields {sorted(about)}; version {VERSION} has {list(FIELDS)}")
-    return about
+    if type(description["version"]) is not int or description["version"] != VERSION:
+        raise LapisError(f"format version {description['version']!r} is unknown; this Lapis reads version {VERSION}")
+    if tuple(sorted(description)) != FIELDS:
+        raise LapisError(f"its description has the fields {sorted(description)}; version {VERSION} has {list(FIELDS)}")
+    return description
 
 
 def _checked_config(fields: Any) -> LapisConfig:
@@ -187,10 +187,10 @@ def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], availabl
     return offsets
 
 
-def _checked_offset(entry: Entry, said: Any) -> tuple[int, int]:
-    if not isinstance(said, dict) or said.keys() != {"dtype", "shape", "data_offsets"}:
+def _checked_offset(entry: Entry, fields: Any) -> tuple[int, int]:
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise LapisError(f"tensor {entry.name!r} needs dtype, shape and data_offsets")
-    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     needed = DTYPES[entry.kind], list(entry.shape)
     if (dtype, shape) != needed or not all(type(side) is int for side in shape):
         raise LapisError(f"tensor {entry.name!r} is {dtype} {shape}; this configuration needs {needed[0]} {needed[1]}")

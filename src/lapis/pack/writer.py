@@ -34,7 +34,7 @@ def pack(network: Network) -> bytes:
         else:
             array = array_of(network, name)
         tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
-    about = {
+    description = {
         "version": VERSION,
         "config": config.to_dict(),
         "preprocess": network.preprocess.to_dict(),
@@ -43,5 +43,5 @@ def pack(network: Network) -> bytes:
         "head_exponent": network.head_exponent,
     }
     # One metadata key only: the library does not promise an order for several.
-    text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return to_safetensors(tensors, metadata={METADATA_KEY: text})

@@ -106,14 +106,14 @@ def table(study: str, records: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(record["variant"] for record in records))
     lines = [f"{'variant':<12} {'top-1 %':>8} {'range':>15} {'energy mJ':>10} {'seeds':>5} {'paper %':>8}"]
     for name in names:
-        mine = [record for record in records if record["variant"] == name]
-        tops = [record["top1"] for record in mine]
-        energies = [record["energy_mj"] for record in mine if record["energy_mj"] != ""]
+        runs = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in runs]
+        energies = [record["energy_mj"] for record in runs if record["energy_mj"] != ""]
         energy = f"{sum(energies) / len(energies):.4f}" if energies else "-"
         paper = PAPER[study].get(name)
         printed = "-" if paper is None else f"{paper:.2f}"
         spread = f"{min(tops):.2f}..{max(tops):.2f}"
-        lines.append(f"{name:<12} {_mean(tops):>8.2f} {spread:>15} {energy:>10} {len(mine):>5} {printed:>8}")
+        lines.append(f"{name:<12} {_mean(tops):>8.2f} {spread:>15} {energy:>10} {len(runs):>5} {printed:>8}")
     return "\n".join(lines)
 
 
@@ -156,13 +156,13 @@ def _plot(study: str, title: str, records: list[dict[str, Any]], path: Path) -> 
     axes = figure.subplots()
     names = list(dict.fromkeys(record["variant"] for record in records))
     for index, name in enumerate(names):
-        mine = [record for record in records if record["variant"] == name]
-        tops = [record["top1"] for record in mine]
+        runs = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in runs]
         if study == "relation":
             axes.bar(index, _mean(tops), width=0.6, color="#26619c")
             axes.plot([index] * len(tops), tops, "o", color="black", markersize=3)
         else:
-            axes.plot([record["energy_mj"] for record in mine], tops, "o", label=name)
+            axes.plot([record["energy_mj"] for record in runs], tops, "o", label=name)
     if study == "relation":
         axes.set_xticks(range(len(names)), names)
     else:

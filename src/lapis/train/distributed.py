@@ -60,14 +60,14 @@ class Processes:
 def join(name: str = "auto") -> Processes:
     """Take our place among the processes that torchrun started; alone without it."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    place = device(name)
+    device = choose_device(name)
     if world > 1:
         if "MASTER_ADDR" not in os.environ:
             raise LapisError(f"WORLD_SIZE={world} without MASTER_ADDR; start several processes with torchrun")
-        if place.type == "cuda":
-            torch.cuda.set_device(place)
-        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
-    return Processes(rank, world, place)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Processes(rank, world, device)
 
 
 def leave(processes: Processes) -> None:
@@ -75,15 +75,15 @@ def leave(processes: Processes) -> None:
         dist.destroy_process_group()
 
 
-def device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        place = torch.device(name)
+        device = torch.device(name)
     except RuntimeError as error:
         raise LapisError(f"device {name!r} is unknown; use auto, cpu or cuda") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cuda" and not torch.cuda.is_available():
         raise LapisError("device cuda was asked for, and torch sees no GPU here; use --device cpu")
-    return place
+    return device

@@ -41,7 +41,7 @@ class Objective(nn.Module):
                 nn.init.eye_(self.project.weight)
                 nn.init.zeros_(self.project.bias)
 
-    def forward(self, images: Tensor, targets: Tensor, taught: Tapped | None) -> Terms:
+    def forward(self, images: Tensor, targets: Tensor, teacher_output: Tapped | None) -> Terms:
         taps = () if self.project is None else self.distill.student_blocks
         logits, features = self.student.tap(images, taps)
         logits = logits.float()
@@ -50,19 +50,20 @@ class Objective(nn.Module):
         logit = feature = zero
         loss = ce
         if self.has_teacher:
-            if taught is None:
+            if teacher_output is None:
                 raise LapisError("this objective distils, and was given no teacher's output")
-            logit = logit_distillation(logits, taught.logits.float(), self.distill.temperature)
+            logit = logit_distillation(logits, teacher_output.logits.float(), self.distill.temperature)
             if self.project is not None:
-                feature = self._feature_distillation(features, taught.features)
+                feature = self._feature_distillation(features, teacher_output.features)
             loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
         right = (logits.argmax(1) == targets.argmax(1)).float().mean()
         return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
 
-    def _feature_distillation(self, features: list[Tensor], taught: list[Tensor]) -> Tensor:
+    def _feature_distillation(self, features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
         assert self.project is not None
         losses = [
-            feature_distillation(self.project(mine), theirs) for mine, theirs in zip(features, taught, strict=True)
+            feature_distillation(self.project(ours), theirs)
+            for ours, theirs in zip(features, teacher_features, strict=True)
         ]
         return torch.stack(losses).mean()
 

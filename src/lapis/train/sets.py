@@ -24,9 +24,9 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
         order = np.arange(len(whole))
         train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
     else:
-        place = resolve_data(folder, data.dataset)
+        folder = resolve_data(folder, data.dataset)
         dataset = None if data.dataset == "imagenet" else data.dataset
-        train, test = open_images(place, "train", dataset), open_images(place, "test", dataset)
+        train, test = open_images(folder, "train", dataset), open_images(folder, "test", dataset)
     return _cut(train, data.limit), _cut(test, data.test_limit)
 
 

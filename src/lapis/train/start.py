@@ -64,12 +64,12 @@ def _changed_parts(model: LapisViT, old: LapisConfig) -> set[str]:
     for name, module in model.named_modules():
         if not isinstance(module, Calibrated):
             continue
-        twin = parts.get(name)
-        same = type(twin) is type(module)
-        if isinstance(module, Quantizer) and isinstance(twin, Quantizer):
-            same = same and (module.low, module.high) == (twin.low, twin.high)
-        if isinstance(module, ActivationQuantizer) and isinstance(twin, ActivationQuantizer):
-            same = same and module.mode == twin.mode
+        previous = parts.get(name)
+        same = type(previous) is type(module)
+        if isinstance(module, Quantizer) and isinstance(previous, Quantizer):
+            same = same and (module.low, module.high) == (previous.low, previous.high)
+        if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
+            same = same and module.mode == previous.mode
         if isinstance(module, DistanceRelation):
             same = same and old.window == new.window and old.modes.qk == new.modes.qk
         if not same:

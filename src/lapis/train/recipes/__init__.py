@@ -23,7 +23,7 @@ def load(name: str) -> Recipe:
     return recipe
 
 
-def about(name: str) -> str:
+def summary(name: str) -> str:
     """The first line of a recipe's file."""
     load(name)
     return (import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]

@@ -68,7 +68,7 @@ class Evaluation:
         return cls(**numbers, shards=tuple(shards), unreadable=tuple(unreadable))
 
 
-def evaluate(
+def evaluate_session(
     session: Session,
     images: Collection,
     labels: Sequence[int] | npt.NDArray[Any],
@@ -86,18 +86,18 @@ def evaluate(
         raise LapisError(f"batch={batch} must be at least 1")
     if len(images) != len(labels):
         raise LapisError(f"{len(images)} images came with {len(labels)} labels")
-    mine = range(index, len(images), of)
-    if not mine:
+    indices = range(index, len(images), of)
+    if not indices:
         raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
     truth, scores = np.asarray(labels), Scores()
-    for start in range(0, len(mine), batch):
-        read, chosen = _read(images, mine[start : start + batch], scores.unreadable)
+    for start in range(0, len(indices), batch):
+        read, chosen = _read(images, indices[start : start + batch], scores.unreadable)
         if read:
             scores.count(_answer(session, read, watched), truth[chosen])
         if progress is not None:
-            progress(min(start + batch, len(mine)), len(mine))
+            progress(min(start + batch, len(indices)), len(indices))
     if not scores.images:
-        raise LapisError(f"none of the {len(mine)} images could be read; the first: {scores.unreadable[0]}")
+        raise LapisError(f"none of the {len(indices)} images could be read; the first: {scores.unreadable[0]}")
     counts = (scores.images, scores.right, scores.right_in_five)
     return Evaluation(*counts, len(images), (index,), of, tuple(scores.unreadable))
 
