@@ -1,4 +1,4 @@
-"""What an evaluation counts, whichever executor answered; needs no torch."""
+"""The counts of an evaluation, the same for every executor. Torch is not needed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from lapis.trace import Tally
 
 TOP = 5
-# Activities settle to the third digit within this many images; a trace of more only costs time.
+# Activities settle to the third digit within this many images; tracing more only takes time.
 WATCHED_IMAGES = 256
 
 
 @dataclass
 class Scores:
-    """Counts over images, which add up over processes; shares are in percent."""
+    """Counts over images, which can be added over processes; accuracies are in percent."""
 
     images: int = 0
     right: int = 0
@@ -41,7 +41,7 @@ class Scores:
         return self.loss_sum / max(1, self.images)
 
     def count(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> None:
-        """Take in a batch: logits (n, classes), labels (n,). Of equal logits the lower class comes first."""
+        """Count one batch: logits (n, classes), labels (n,). Of equal logits, the lower class comes first."""
         rows = np.asarray(logits, np.float64)
         label_logit = rows[np.arange(len(labels)), labels][:, None]
         # A class is ahead of the label's if its logit is larger, or equal with a lower index.
@@ -67,7 +67,7 @@ class Scores:
         return total
 
     def as_dict(self) -> dict[str, Any]:
-        """What goes into logs and onto the screen."""
+        """The values for logs and for printing."""
         record: dict[str, Any] = {"top1": self.top1, "top5": self.top5, "images": self.images, "loss": self.loss}
         if self.tally.images:
             record["activity"] = {point: round(share, 6) for point, share in self.tally.activities().items()}
