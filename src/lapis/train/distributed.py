@@ -1,4 +1,4 @@
-"""One process or many: who we are, and the few sums that processes share."""
+"""Training in one process or many: the rank of this process, and the sums over all processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's place among all."""
+    """The rank of this process, the number of processes, and the device of this one."""
 
     rank: int
     world: int
@@ -25,7 +25,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """The process that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Processes:
         return total / self.world
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up anywhere: all processes then stop at the same step."""
+        """Whether the flag is set in any process, so that all can stop at the same step."""
         if self.world == 1:
             return flag
         raised = torch.tensor(float(flag), device=self.device)
@@ -45,7 +45,7 @@ class Processes:
         return bool(raised)
 
     def gather(self, value: Value) -> list[Value]:
-        """What every process has, in order of rank, on every process."""
+        """The values of all processes in order of rank, returned on every process."""
         if self.world == 1:
             return [value]
         values: list[Value | None] = [None] * self.world
@@ -58,7 +58,7 @@ class Processes:
 
 
 def join(name: str = "auto") -> Processes:
-    """Take our place among the processes that torchrun started; alone without it."""
+    """Join the processes that torchrun started; without torchrun there is only this one."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = choose_device(name)
     if world > 1:
@@ -85,5 +85,5 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise LapisError(f"device {name!r} is unknown; use auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise LapisError("device cuda was asked for, and torch sees no GPU here; use --device cpu")
+        raise LapisError("device cuda was requested, but torch finds no GPU; use --device cpu")
     return device

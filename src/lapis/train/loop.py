@@ -1,4 +1,4 @@
-"""The training loop: from a recipe to a trained network, and from any interruption back onto the same path."""
+"""The training loop: it trains the network of a recipe. An interrupted run continues with exactly the same steps."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ TEST_BATCH = 100
 
 
 class _StoppedError(Exception):
-    """The run was asked to stop in the middle of an evaluation."""
+    """The run must stop in the middle of an evaluation."""
 
 
 @dataclass
 class Progress:
-    """What a state file must remember beside tensors."""
+    """What a state file holds besides tensors."""
 
     step: int = 0
     best: float = -1.0
     seconds: float = 0.0
-    # An evaluation was due at this step and was cut off.
+    # An evaluation at this step was interrupted and must be repeated.
     evaluation_due: bool = False
     last: dict[str, Any] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ def train(
     resume: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary.
+    """Run `recipe` to its end, or until it is stopped; the run's files are in `out`. Returns a summary.
 
     Without `processes` this process trains alone, on a GPU where there is one.
     """
@@ -94,7 +94,7 @@ def train(
             raise LapisError(
                 f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
             )
-    processes.barrier()  # nobody writes before everybody has looked
+    processes.barrier()  # no process writes before all have checked the folder
     if processes.first:
         prepare_folder(out, recipe)
     run = Run(recipe, data, out, processes, quiet or not processes.first)
@@ -152,7 +152,7 @@ class Run:
 
     @torch.no_grad()
     def _calibrated(self, model: LapisViT) -> LapisViT:
-        """With the steps and taus that the first weights did not bring, from training images as they are."""
+        """Find the steps and taus that the first weights lack, on training images without augmentation."""
         if is_calibrated(model):
             return model
         few = spread(self.train_images, self.recipe.data.calibrate)
@@ -230,7 +230,7 @@ class Run:
                 try:
                     terms = self._forward(part)
                 except CodesError as error:
-                    # A quantizer's codes are integers unless its input was no number: the loss would be none either.
+                    # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
                     raise self._diverged(math.nan) from error
                 (terms.loss / len(parts)).backward()
             values = torch.stack([value.detach() for value in terms])
@@ -247,12 +247,12 @@ class Run:
 
     def _diverged(self, loss: float) -> LapisError:
         return LapisError(
-            f"the loss is {loss} at step {self.progress.step + 1}; the state saved before is untouched: "
+            f"the loss is {loss} at step {self.progress.step + 1}; the state that was saved before is unchanged: "
             "start again with a lower optim.lr"
         )
 
     def _local_gradients(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients are reduced over processes once, with the last part of a batch."""
+        """Gradients are averaged over processes once, with the last part of a batch."""
         if isinstance(self.module, DistributedDataParallel) and not last:
             return self.module.no_sync()
         return nullcontext()
@@ -276,15 +276,15 @@ class Run:
         log.step(row | {"accuracy": 100 * values["right"]})
 
     def _evaluate(self, log: Log | None, stop: StopRequest, display: Display, started: float) -> bool:
-        """Test and remember; False where it was asked to stop on the way, to be made up for on resuming."""
+        """Test and log; False if a stop was requested meanwhile, then the resumed run tests again."""
         progress = self.progress
 
         def show_progress(scores: Scores) -> None:
-            # Alone we may leave at once; with others we all finish, for they wait for our counts.
+            # A single process may stop at once; several must all finish, because they wait for each other's counts.
             if stop.requested and self.processes.world == 1:
                 raise _StoppedError
-            seen = min(100, 100 * scores.images * self.processes.world // len(self.test_images))
-            display.update(progress.step, f"testing {seen} %  top-1 {scores.top1:.2f} %")
+            percent = min(100, 100 * scores.images * self.processes.world // len(self.test_images))
+            display.update(progress.step, f"testing {percent} %  top-1 {scores.top1:.2f} %")
 
         batches = self._test_batches(self.test_images, self.processes.rank, self.processes.world)
         model = Evaluated(self.evaluated, self.recipe.preprocess)
@@ -326,7 +326,7 @@ class Run:
             )
 
     def _metadata(self) -> dict[str, Any]:
-        """What a network's file says of its training."""
+        """What a network's file records about its training."""
         known = {
             name: self.progress.last[name]
             for name in ("top1", "top5", "images", "activity")

@@ -1,4 +1,4 @@
-"""The loss: cross entropy, and with a teacher the distillation of its logits and features."""
+"""The loss: cross entropy and, with a teacher, the distillation of its logits and features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Terms(NamedTuple):
 class Objective(nn.Module):
     """ce CE(y, p) + logit KD(p_teacher, p) + feature FD(f_teacher, P f), P one learned linear map.
 
-    A module, so that the map trains with the student and both are reduced over processes as one.
+    It is a module, so that the map trains together with the student and both are averaged over processes.
     """
 
     def __init__(self, student: LapisViT, distill: Distill, teacher_width: int | None) -> None:
@@ -37,7 +37,7 @@ class Objective(nn.Module):
         if teacher_width is not None and distill.feature:
             width = student.config.width
             self.project = nn.Linear(width, teacher_width)
-            if width == teacher_width:  # a student of its teacher's width starts where the two agree
+            if width == teacher_width:  # with equal widths, start from the identity
                 nn.init.eye_(self.project.weight)
                 nn.init.zeros_(self.project.bias)
 
@@ -51,7 +51,7 @@ class Objective(nn.Module):
         loss = ce
         if self.has_teacher:
             if teacher_output is None:
-                raise LapisError("this objective distils, and was given no teacher's output")
+                raise LapisError("this objective needs the teacher's output for distillation, and none was given")
             logit = logit_distillation(logits, teacher_output.logits.float(), self.distill.temperature)
             if self.project is not None:
                 feature = self._feature_distillation(features, teacher_output.features)
@@ -76,7 +76,7 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def logit_distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """T**2 KL(softmax(teacher/T) || softmax(student/T)), mean over the batch.
 
-    The square keeps the gradient's size when the temperature changes.
+    The factor T**2 keeps the gradient's size when the temperature changes.
     """
     log_p = F.log_softmax(student / temperature, dim=1)
     log_q = F.log_softmax(teacher / temperature, dim=1)
@@ -87,7 +87,7 @@ def feature_distillation(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean of (LN(student) - LN(teacher))**2 over tokens (n, N, D), LN without learned scale."""
     if student.shape != teacher.shape:
         raise LapisError(
-            f"features of student {tuple(student.shape)} and teacher {tuple(teacher.shape)} do not line up; "
+            f"features of student {tuple(student.shape)} and teacher {tuple(teacher.shape)} do not match; "
             "both must see the same number of tokens: the same image and patch size"
         )
     width = student.shape[-1:]

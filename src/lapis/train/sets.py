@@ -11,12 +11,12 @@ from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.train.recipe import Data
 
-# Of the packaged slice, the first images train and the rest test.
+# Of the packaged slice, this many images are for training and the rest for testing.
 SLICE_TRAINS = 320
 
 
 def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
-    """(training images, test images), cut to the recipe's limits."""
+    """(training images, test images), limited as the recipe says."""
     train: Images
     test: Images
     if data.dataset == "slice":
