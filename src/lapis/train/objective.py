@@ -51,7 +51,7 @@ class Objective(nn.Module):
         loss = ce
         if self.has_teacher:
             if teacher_output is None:
-                raise LapisError("this objective needs the teacher's output for distillation, and none was given")
+                raise LapisError("distillation needs the teacher's output, and no teacher's output was given")
             logit = logit_distillation(logits, teacher_output.logits.float(), self.distill.temperature)
             if self.project is not None:
                 feature = self._feature_distillation(features, teacher_output.features)
