@@ -1,4 +1,4 @@
-"""Activities: the share of neurons that fire at each block and measuring point, given or measured, and their file."""
+"""Activities: the share of neurons that fire at each block and measuring point, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Activities:
         return cls({key: tally.fired[key] / tally.neurons[key] for key in tally.fired})
 
     def check(self, config: LapisConfig) -> None:
-        """Refuse activities that leave out a point where this network fires."""
+        """Raise an error if a point is missing where this network fires."""
         for block in range(config.depth):
             missing = [point for point in needed_points(config) if (block, point) not in self.rates]
             if missing:
@@ -61,7 +61,7 @@ class Activities:
         return self.rates[block, point]
 
     def mean(self, block: int, points: tuple[Point, ...]) -> float:
-        """Mean activity over several points of one block; they have equally many neurons."""
+        """Mean activity over several points of one block, which must have equally many neurons."""
         return math.fsum(self.at(block, point) for point in points) / len(points)
 
     def over_blocks(self) -> dict[Point, float]:
@@ -73,7 +73,7 @@ class Activities:
 
 
 def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None) -> None:
-    """Write a tally as JSON, with the configuration it was measured on if that is given."""
+    """Write a tally as JSON, with the configuration of the measured network if it is given."""
     points = [
         {"block": block, "point": point, "fired": tally.fired[block, point], "neurons": tally.neurons[block, point]}
         for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1])))
