@@ -1,4 +1,4 @@
-"""The life of one neuron, step by step, taken from a real run."""
+"""Follow one neuron through a real run, step by step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class NeuronHistory:
     """A neuron of the v layer of a block through its two windows.
 
     arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
-    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: when it fired, T if
-    never. code: what the integer model says.
+    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: the step at which it
+    fired, or T. code: the code of the integer model.
     """
 
     window: int
@@ -38,7 +38,7 @@ class NeuronHistory:
 
 
 def follow_neuron(network: Network, image: Pixels, block: int, token: int, channel: int) -> NeuronHistory:
-    """Follow the ON neuron of value `channel` at `token` through the window it listens in and the one it fires in."""
+    """Follow the ON neuron of value `channel` at `token` through its input window and the window in which it fires."""
     config = network.config
     if not (0 <= block < config.depth and 0 <= token < config.tokens and 0 <= channel < config.width):
         raise LapisError(
