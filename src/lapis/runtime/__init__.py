@@ -1,4 +1,4 @@
-"""Deployed networks at work: a packed file in, answers out, in integers and without torch."""
+"""Run deployed networks: in integers and without torch."""
 
 from lapis.runtime.accuracy import Evaluation, evaluate_session, merge
 from lapis.runtime.engine import Engine

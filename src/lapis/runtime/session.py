@@ -1,4 +1,4 @@
-"""A packed model, ready to answer: `Session("model.safetensors").run(images)`. No torch."""
+"""Run a packed model without torch: `Session("model.safetensors").run(images)`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Session:
             self.executor = kernels.isa()
             self._engine = Engine(network, self.threads)
         else:
-            # Weights live once: in the engine's layout, or as they were read.
+            # Weights are kept only once: in the engine's layout, or as they were read.
             self.executor = NUMPY
             self._network = network
 
@@ -80,7 +80,7 @@ class Session:
         return Watched(self._real(logits), trace)
 
     def watch_integers(self, images: ImagesLike) -> Watched:
-        """The same with integer logits, as every executor of the network gives them."""
+        """As `watch`, with integer logits, which are the same for every executor."""
         pixels = self.read(images)
         if self._engine is None:
             return integer.watch(self._numpy(), pixels)
@@ -113,7 +113,7 @@ class Session:
         return self.class_names[index] if self.class_names else str(index)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of weights as held, and of working memory (numpy takes its own as it goes)."""
+        """Bytes of the stored weights and of working memory, which is 0 for numpy."""
         if self._engine is not None:
             weights, working = self._engine.memory()
             return {"weights": weights, "working": working}
