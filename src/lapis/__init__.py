@@ -1,6 +1,6 @@
 """Lapis: Laplacian spiking attention from first-spike timing and membrane leakage.
 
-Importing this package is light: numpy alone. Torch is loaded by `lapis.nn` and `lapis.train` only.
+Importing this package loads only numpy. `lapis.nn` and `lapis.train` load torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ActivationModes", "LapisConfig", "LapisError", "Session", "__version
 
 
 def __getattr__(name: str) -> Any:
-    # A session brings Pillow and the native library; importing the package alone must not.
+    # A session loads Pillow and the native library; importing the package alone must not.
     if name == "Session":
         from lapis.runtime import Session
 

@@ -1,4 +1,4 @@
-"""Integer codes 0..T: the one rounding rule and the one power-of-two exponent of the project."""
+"""Integer codes 0..T: the rounding rule and the power-of-two exponent that every other module uses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_tau(tau: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def round_half_up(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """floor(x + 1/2): the rounding that a threshold comparison makes, ties upward.
+    """floor(x + 1/2): the rounding that a threshold comparison makes; ties go up.
 
     The sum is taken in float64, so it is exact for every float32 `x` of magnitude below 2**28.
     """

@@ -1,6 +1,6 @@
-"""The frozen description of a Lapis network, its presets and its rules.
+"""The configuration of a Lapis network, its presets and the rules that it must follow.
 
-Every choice is here: a network is built from a configuration and nothing else, and a packed model carries one.
+A network is built from its configuration alone, and every packed model holds one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
 
 @dataclass(frozen=True)
 class ActivationModes:
-    """How negative values are coded, at each measuring point; q and k share one quantizer and so one mode.
+    """How negative values are coded at each measuring point. q and k share one quantizer, so they share one mode.
 
-    unsigned: z = clamp(floor(x/s + 1/2), 0, T), negatives are silence (the paper).
-    offset:   the same of x - o with a learned shift o, folded into the next bias.
+    unsigned: z = clamp(floor(x/s + 1/2), 0, T), a negative value gives no spike (the paper).
+    offset:   the same for x - o, with a learned shift o that is folded into the next bias.
     signed:   an ON and an OFF neuron for each value, of which at most one fires.
     """
 
@@ -118,7 +118,7 @@ class LapisConfig:
 
     @property
     def relative_position(self) -> bool:
-        """BEiT's position signal: a bias by offset, kept as an integer delay."""
+        """Whether positions are relative, as in BEiT: one bias per offset, stored as an integer delay."""
         return self.style == "beit"
 
     @property
@@ -130,7 +130,7 @@ class LapisConfig:
         return self.style == "beit"
 
     def low(self, point: str) -> int:
-        """The least code at a measuring point: -T where it is signed, else 0. q and k share their mode."""
+        """The lowest code at a measuring point: -T where it is signed, else 0. q and k share their mode."""
         mode: Mode = getattr(self.modes, "qk" if point in ("q", "k") else point)
         return -self.window if mode == "signed" else 0
 
@@ -145,7 +145,7 @@ class LapisConfig:
         return self.replace(**DEPLOYED, weight_bits=weight_bits)
 
     def replace(self, **changes: Any) -> LapisConfig:
-        """A copy with some fields changed; an unknown field is an error naming the nearest one."""
+        """A copy with some fields changed; the error for an unknown field names the nearest known one."""
         _refuse_unknown(changes, LapisConfig, "configuration field")
         if isinstance(changes.get("modes"), dict):
             _refuse_unknown(changes["modes"], ActivationModes, "measuring point")
@@ -220,7 +220,7 @@ def _refuse_unknown(changes: dict[str, Any], kind: type, what: str) -> None:
 
 
 def _divisors(n: int) -> list[int]:
-    # Bounded: a file may claim any width before its limits are checked.
+    # The search is bounded, because a file may claim any width before its limits are checked.
     return [d for d in range(1, min(n, 64) + 1) if n % d == 0]
 
 

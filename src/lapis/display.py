@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar with the time left on a terminal, a line now and then in a log file."""
+"""Progress on stderr: a bar with the time left on a terminal, or an occasional line in a log file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# Between lines where there is no terminal to redraw.
+# Seconds between lines where there is no terminal.
 LINE_SECONDS = 20.0
 
 
@@ -51,8 +51,8 @@ class Display:
             self.last_line = now
             print(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), file=sys.stderr, flush=True)
 
-    def say(self, line: str) -> None:
-        """A line of its own, above the bar."""
+    def print_line(self, line: str) -> None:
+        """Print a separate line above the bar."""
         if self.quiet:
             return
         if self.console.is_terminal:

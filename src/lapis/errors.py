@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXIT_OK = 0
-EXIT_BROKEN_PROMISE = 1  # the command ran, and what it checks does not hold
+EXIT_BROKEN_PROMISE = 1  # the command ran, and a check failed
 EXIT_BAD_INPUT = 2  # arguments, files or values that cannot be accepted
 EXIT_INTERRUPTED = 130  # Ctrl-C, as shells report it
 

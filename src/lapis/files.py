@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writing: a file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from lapis.errors import LapisError
 
-# Files that are still being written; a killed process may leave one.
+# The name of a file that is still being written; a killed process may leave one.
 PARTIAL = ".partial-"
 
 
@@ -38,23 +38,23 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None]) ->
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise LapisError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
+            raise LapisError(f"cannot write {path}: {error.strerror}; the old file is unchanged") from error
         raise
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
+def remove_unfinished(folder: Path) -> None:
+    """Remove the incomplete files that a killed process left."""
     for leftover in folder.glob(f"{PARTIAL}*"):
         leftover.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same for text, as UTF-8."""
+    """Write text atomically, as UTF-8."""
     write_atomically(path, text.encode())
 
 
 def save_figure(path: Path, figure: Any, **options: Any) -> None:
-    """The same for a matplotlib figure, as PNG."""
+    """Write a matplotlib figure atomically, as PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", **{"dpi": 120, **options})
     write_atomically(path, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""One door to every network: `open(source)` says what a source is and gives the network in the form that is asked.
+"""Open any network: `open(source)` finds out what a source is and gives the network in the form that is needed.
 
 | source | kind |
 |---|---|
@@ -6,7 +6,7 @@
 | a file that training wrote, or a run's folder | checkpoint |
 | weights in timm's names (safetensors, .pth), or the name of a timm model | foreign |
 
-Torch is loaded only where a form needs it: a packed file runs without.
+Torch is loaded only where a form needs it: a packed file runs without it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 @dataclass(frozen=True)
 class Opened:
-    """What a source turned out to be. Its network is read when it is asked for.
+    """A source and its kind. The network is read when it is first needed.
 
-    `path` is the file, None for a timm name. `metadata` is what a checkpoint says of its training.
+    `path` is the file, None for a timm name. `metadata` is what a checkpoint records about its training.
     """
 
     source: str
@@ -52,7 +52,7 @@ class Opened:
 
     @property
     def config(self) -> LapisConfig:
-        """The configuration; that of foreign weights is read off their shapes."""
+        """The configuration; for foreign weights it follows from their shapes."""
         if self.kind == "packed":
             return self._packed.config
         if self.kind == "checkpoint":
@@ -61,7 +61,7 @@ class Opened:
 
     @property
     def preprocess(self) -> Preprocess:
-        """How the network wants its images; ImageNet's rule where the file does not say."""
+        """How images are prepared for the network; ImageNet's rule where the file has none."""
         if self.kind == "packed":
             return self._packed.preprocess
         known = self.metadata.get("preprocess")
@@ -88,7 +88,7 @@ class Opened:
 
     def model(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
-        torch_needed(f"{self.source} is {KINDS[self.kind]}, and this use of it")
+        require_torch(f"{self.source} is {KINDS[self.kind]}, and this use of it")
         from lapis.convert import to_model
         from lapis.nn import load_backbone, load_network
 
@@ -115,9 +115,9 @@ class Opened:
 
 
 def open(source: str | Path) -> Opened:
-    """What `source` names: a file, a run's folder, a packaged model, or a name that timm may know.
+    """Open what `source` names: a file, a run's folder, a packaged model, or a name that timm may know.
 
-    What lies on disk wins over a packaged name, so that nothing in the package can hide it.
+    A file or folder with that name comes before a packaged model, so that the package cannot hide it.
     """
     name, path = str(source), find(source)
     if path is None:
@@ -151,8 +151,8 @@ def find(source: str | Path) -> Path | None:
     return packaged
 
 
-def torch_needed(what: str) -> None:
-    """Refuse, and say how to get torch, where it is not installed."""
+def require_torch(what: str) -> None:
+    """Raise an error that says how to install torch, where it is missing."""
     try:
         import torch  # noqa: F401
     except ImportError as error:

@@ -1,8 +1,7 @@
-"""Find, load and steer the native library: which kernels this machine runs.
+"""Find and load the native library, and select the kernels that this machine runs.
 
-Nothing is loaded, and no variable read, before a kernel is first asked for. Two variables then count:
-`LAPIS_KERNELS`, the path of another build of the library, and `LAPIS_ISA`, the instruction set to use
-("none" turns the library off).
+This happens when a kernel is first needed. Two environment variables are read then: `LAPIS_KERNELS`, the path of
+another build of the library, and `LAPIS_ISA`, the instruction set to use ("none" turns the library off).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def pairs(
 
 
 class CodesError(LapisError):
-    """Codes that are no integers, or span too much for the kernels."""
+    """Codes that are not integers, or whose range is too large for the kernels."""
 
 
 BAD_CODES = 3
@@ -72,7 +71,7 @@ _PROBLEMS = {
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
 
-# Python's copies of the structs of csrc/lapis.h; loading refuses a library that has them otherwise.
+# Python's copies of the structs of csrc/lapis.h; a library with other structs is not loaded.
 _STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
 _FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
 
@@ -130,19 +129,19 @@ class _State:
 
 
 _state = _State()
-# GOMP_parallel of the process, once torch has brought it.
+# The address of GOMP_parallel, once torch has loaded it.
 _runner: int | None = None
 _lock = threading.Lock()
 
 
 def available() -> bool:
     """Whether the native kernels can be used."""
-    return _decided().library is not None
+    return _loaded().library is not None
 
 
 def library() -> ctypes.CDLL:
     """The loaded library; LapisError with the reason where there is none."""
-    state = _decided()
+    state = _loaded()
     if state.library is None:
         raise LapisError(f"the native kernels are not available: {state.reason}")
     return state.library.c
@@ -150,25 +149,25 @@ def library() -> ctypes.CDLL:
 
 def isa() -> str:
     """The instruction set in use, or "none"."""
-    state = _decided()
+    state = _loaded()
     return NONE if state.library is None else state.library.isa
 
 
 def isas() -> tuple[str, ...]:
     """The instruction sets that can be used here, best first; empty without the library."""
-    state = _decided()
+    state = _loaded()
     return () if state.library is None else state.library.isas
 
 
 def known_isas() -> tuple[str, ...]:
     """The instruction sets that the library was built with, best first; this processor may lack some of them."""
-    state = _decided()
+    state = _loaded()
     return () if state.library is None else state.library.names
 
 
 def describe() -> str:
-    """One line for people: what is in use and from where, or why nothing is."""
-    state = _decided()
+    """One line of text: the instruction set and library in use, or why there is none."""
+    state = _loaded()
     return f"none ({state.reason})" if state.library is None else f"{state.library.isa} ({state.library.path})"
 
 
@@ -192,15 +191,15 @@ def check_structs(c: ctypes.CDLL, structs: dict[str, type[ctypes.Structure]]) ->
 
 
 def read_names(name_of: Callable[[int], bytes | None]) -> tuple[str, ...]:
-    """What a function of the library calls 0, 1, 2 and so on, up to its first NULL."""
+    """The names that a function of the library gives to 0, 1, 2 and so on, up to its first NULL."""
     names = takewhile(lambda name: name is not None, map(name_of, count()))
     return tuple(name.decode() for name in names if name is not None)
 
 
 def share_threads() -> None:
-    """Let kernels run on the OpenMP threads that torch brought, wherever it brought the GNU ones; call it after torch.
+    """Run the kernels on torch's OpenMP threads, where those are the GNU ones. Call it after torch was imported.
 
-    Its threads spin for a while after torch's own work, and others would have to wait for them.
+    Those threads keep spinning for a while after torch's own work, and other threads would have to wait for them.
     """
     global _runner
     try:
@@ -214,12 +213,12 @@ def share_threads() -> None:
 
 @contextmanager
 def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
-    """Use one instruction set for the length of a `with`, optionally of another build; "none" turns the library off.
+    """Use one instruction set inside a `with`, optionally of another build; "none" turns the library off.
 
-    It holds for the whole process, so it is for tests and benchmarks.
+    It affects the whole process, so it is for tests and benchmarks.
     """
     global _state
-    before = _decided()
+    before = _loaded()
     selected = None if before.library is None else before.library.isa
     try:
         if isa == NONE:
@@ -237,17 +236,17 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
             before.library.select(selected)
 
 
-def _decided() -> _State:
+def _loaded() -> _State:
     if not _state.decided:
         with _lock:
             if not _state.decided:
-                _decide(_state)
+                _load_once(_state)
     return _state
 
 
-def _decide(state: _State) -> None:
-    wish = os.environ.get("LAPIS_ISA", "")
-    if wish == NONE:
+def _load_once(state: _State) -> None:
+    requested = os.environ.get("LAPIS_ISA", "")
+    if requested == NONE:
         state.reason = "LAPIS_ISA=none"
     else:
         try:
@@ -261,8 +260,8 @@ def _decide(state: _State) -> None:
                 "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly",
                 state.reason,
             )
-        elif wish:
-            state.library.select(wish)
+        elif requested:
+            state.library.select(requested)
     state.decided = True
 
 
@@ -272,10 +271,10 @@ def _find() -> Path:
         if not Path(chosen).is_file():
             raise LapisError(f"LAPIS_KERNELS={chosen} is not a file; give the path of a built library or unset it")
         return Path(chosen)
-    beside = Path(__file__).with_name("_kernels.so")
-    if beside.is_file():
-        return beside
-    # An editable install may keep the library apart from its sources.
+    own_build = Path(__file__).with_name("_kernels.so")
+    if own_build.is_file():
+        return own_build
+    # An editable install may keep the library in another folder than the sources.
     spec = importlib.util.find_spec("lapis._kernels")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("_kernels.so")
@@ -285,7 +284,7 @@ def _find() -> Path:
 def _load(path: Path) -> Library:
     c = ctypes.CDLL(str(path))
     if c.lapis_abi() != ABI:
-        raise LapisError(f"{path} speaks ABI {c.lapis_abi()}, this Python speaks {ABI}; rebuild with `make native`")
+        raise LapisError(f"{path} has ABI {c.lapis_abi()}, this Python needs {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p
     c.lapis_isa_name.argtypes = [_i32]
     c.lapis_struct_size.restype = _i64
@@ -304,9 +303,9 @@ def _load(path: Path) -> Library:
 
 
 def _python_layout(struct: type[ctypes.Structure]) -> list[str]:
-    """One line for each field, and a last one for the whole, so that no layout is the beginning of another."""
-    places = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
-    lines = [_FIELD_LINE.format(name, place.offset, place.size) for name, place in places]
+    """One line per field and a last one for the whole struct, so that no layout is the beginning of another."""
+    fields = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
+    lines = [_FIELD_LINE.format(name, field.offset, field.size) for name, field in fields]
     return [*lines, _SIZE_LINE.format(ctypes.sizeof(struct))]
 
 

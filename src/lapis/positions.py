@@ -1,11 +1,11 @@
-"""Relative positions on a grid of patches: which row of a table belongs to which pair of tokens."""
+"""Relative positions on a grid of patches: the row of the position table that each pair of tokens uses."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-# Offsets that involve the class token come last in the table, in BEiT's order: from it, to it, itself.
+# Offsets of the class token come last in the table, in BEiT's order: from it, to it, from it to itself.
 CLASS_ENTRIES = 3
 
 

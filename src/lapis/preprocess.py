@@ -1,4 +1,4 @@
-"""From any image to what a network takes: decoding, size, crop, mean and standard deviation, in one place."""
+"""Prepare any image for a network: decoding, resizing, cropping, mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FILTERS = {
 
 @dataclass(frozen=True)
 class Preprocess:
-    """x = (pixel / 255 - mean) / std after the short side was resized to size / crop and the centre cut out."""
+    """x = (pixel / 255 - mean) / std, after the short side was resized to size / crop and the centre cropped."""
 
     size: int
     mean: Triple = IMAGENET_MEAN
@@ -63,7 +63,7 @@ class Preprocess:
             )
         if not _is_number(self.crop) or not 0.1 <= self.crop <= 1.0:
             raise LapisError(f"crop={self.crop!r} must be the share of the short side kept, from 0.1 to 1")
-        # 1 and 1.0 are one record, and so one text in a file.
+        # 1 and 1.0 must be written the same way in a file.
         object.__setattr__(self, "crop", float(self.crop))
 
     def resize(self, image: Pixels) -> Pixels:
@@ -106,7 +106,7 @@ class UnreadableImageError(LapisError):
         self.where = where
 
     def __reduce__(self) -> Any:
-        # Exceptions cross from loader processes by pickle, which calls the class with `args` alone.
+        # Loader processes send exceptions by pickle, which calls the class with `args` alone.
         return UnreadableImageError, (self.where, str(self).split(": ", 1)[-1])
 
 
@@ -123,10 +123,10 @@ def read_image(path: str | Path) -> Pixels:
         data = Path(path).read_bytes()
     except OSError as error:
         raise UnreadableImageError(str(path), error.strerror or str(error)) from error
-    return decode(data, str(path))
+    return decode_image(data, str(path))
 
 
-def decode(data: bytes, where: str) -> Pixels:
+def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -151,7 +151,7 @@ def check_pixels(image: npt.ArrayLike) -> Pixels:
 def _resample(pixels: Pixels, width: int, height: int, filter_: Image.Resampling) -> Pixels:
     """Pillow's filter along the rows, then along the columns, rounded to bytes after each.
 
-    One call of Pillow would choose the order by its cost, and each version by another rule; the bytes depend on it.
+    In one call, Pillow chooses the order itself, by a rule that differs between versions, and the bytes depend on it.
     """
     wide = Image.fromarray(pixels).resize((width, pixels.shape[0]), filter_)
     return np.asarray(wide.resize((width, height), filter_))

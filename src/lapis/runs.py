@@ -1,4 +1,4 @@
-"""What a training run leaves in its folder, and how its networks call themselves."""
+"""The names of the files in a training run's folder, and the metadata of its networks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHECKPOINT_KEY = "lapis"
 
 
 def checkpoint_metadata(path: Path, text: object) -> dict[str, Any]:
-    """What a checkpoint says of itself: its configuration at least."""
+    """The metadata of a checkpoint, which holds at least its configuration."""
     try:
         metadata = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What an evaluation counts, whichever executor answered; needs no torch."""
+"""The counts of an evaluation, the same for every executor. Torch is not needed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from lapis.trace import Tally
 
 TOP = 5
-# Activities settle to the third digit within this many images; a trace of more only costs time.
+# Activities settle to the third digit within this many images; tracing more only takes time.
 WATCHED_IMAGES = 256
 
 
 @dataclass
 class Scores:
-    """Counts over images, which add up over processes; shares are in percent."""
+    """Counts over images, which can be added over processes; accuracies are in percent."""
 
     images: int = 0
     right: int = 0
@@ -41,17 +41,17 @@ class Scores:
         return self.loss_sum / max(1, self.images)
 
     def count(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> None:
-        """Take in a batch: logits (n, classes), labels (n,). Of equal logits the lower class comes first."""
+        """Count one batch: logits (n, classes), labels (n,). Of equal logits, the lower class comes first."""
         rows = np.asarray(logits, np.float64)
-        mine = rows[np.arange(len(labels)), labels][:, None]
+        label_logit = rows[np.arange(len(labels)), labels][:, None]
         # A class is ahead of the label's if its logit is larger, or equal with a lower index.
-        ahead = (rows > mine) | ((rows == mine) & (np.arange(rows.shape[1]) < labels[:, None]))
+        ahead = (rows > label_logit) | ((rows == label_logit) & (np.arange(rows.shape[1]) < labels[:, None]))
         rank = ahead.sum(axis=1)
         self.images += len(labels)
         self.right += int((rank == 0).sum())
         self.right_in_five += int((rank < TOP).sum())
         peak = rows.max(axis=1, keepdims=True)
-        self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - mine[:, 0]).sum())
+        self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - label_logit[:, 0]).sum())
 
     @classmethod
     def merged(cls, parts: list[Scores]) -> Scores:
@@ -67,7 +67,7 @@ class Scores:
         return total
 
     def as_dict(self) -> dict[str, Any]:
-        """What goes into logs and onto the screen."""
+        """The values for logs and for printing."""
         record: dict[str, Any] = {"top1": self.top1, "top5": self.top5, "images": self.images, "loss": self.loss}
         if self.tally.images:
             record["activity"] = {point: round(share, 6) for point, share in self.tally.activities().items()}

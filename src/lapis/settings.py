@@ -1,4 +1,4 @@
-"""`key=value` settings on the command line, applied to frozen records of any depth and checked by their types."""
+"""`key=value` settings of the command line, checked by type and applied to frozen, possibly nested, records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = TypeVar("Record")
 
 
 def with_settings(record: Record, settings: Sequence[str]) -> Record:
-    """A copy with `a.b=c` settings applied at once, the last of a key winning; an unknown key names the nearest."""
+    """A copy with all `a.b=c` settings applied; the last value of a key counts. Errors name the nearest known key."""
     changes: dict[str, Any] = {}
     for key, text in pairs(settings, "--set").items():
         _place(record, key, text, key, changes)
@@ -23,7 +23,7 @@ def with_settings(record: Record, settings: Sequence[str]) -> Record:
 
 
 def pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    """The words of a repeated `NAME=VALUE` option, the last of a name winning."""
+    """The values of a repeated `NAME=VALUE` option by name; the last value of a name counts."""
     found = {}
     for word in words:
         name, equals, value = (part.strip() for part in word.partition("="))
@@ -66,7 +66,7 @@ def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]
 
 
 def _changed(record: Any, changes: dict[str, Any]) -> Any:
-    """A copy built once from all changes, so that only the result must be valid, not each step on the way."""
+    """A copy built once from all changes, so that only the final result must be valid."""
     values = {
         name: _changed(getattr(record, name), value) if isinstance(value, dict) else value
         for name, value in changes.items()

@@ -17,7 +17,7 @@ from lapis.errors import LapisError
 def encode(codes: npt.ArrayLike, window: int) -> npt.NDArray[np.bool_]:
     """E(z)[n] = 1 iff z > 0 and n = T - z, 0 <= n < T.
 
-    codes (...) in 0..T  ->  spikes (T, ...), at most one spike a neuron; larger codes fire earlier.
+    codes (...) in 0..T  ->  spikes (T, ...), at most one spike per neuron; larger codes fire earlier.
     """
     checked = check_codes(codes, window)
     step = np.arange(window).reshape(window, *([1] * checked.ndim))
@@ -25,13 +25,13 @@ def encode(codes: npt.ArrayLike, window: int) -> npt.NDArray[np.bool_]:
 
 
 def first_spike(spikes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """phi(X) = the smallest n with X[n] = 1, T where there is none.
+    """phi(X) = the smallest n with X[n] = 1, or T if there is none.
 
     spikes (T, ...) of booleans or 0/1  ->  latency (...) in 0..T.
     """
     array = np.asarray(spikes)
     if array.ndim < 1 or array.shape[0] < 1:
-        raise LapisError(f"a spike train needs a time axis of at least one step; seen shape {array.shape}")
+        raise LapisError(f"a spike train needs a time axis of at least one step; the shape is {array.shape}")
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
         raise LapisError(f"spikes of dtype {array.dtype} hold values other than 0 and 1")
     fired = array.astype(bool)
@@ -49,7 +49,7 @@ def decode(latencies: npt.ArrayLike, window: int) -> npt.NDArray[np.int64]:
 
 
 def split_on_off(codes: npt.ArrayLike, window: int) -> npt.NDArray[Any]:
-    """Signed codes -T..T (..., C) as an ON and an OFF neuron each (..., 2 C), of which at most one fires."""
+    """Signed codes -T..T (..., C) as ON and OFF neurons (..., 2 C): one pair per code, of which at most one fires."""
     check_window(window)
     array = np.asarray(codes)
     if not np.issubdtype(array.dtype, np.integer) or (array.size and int(np.abs(array).max()) > window):

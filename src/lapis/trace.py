@@ -1,4 +1,4 @@
-"""Measuring points of a network, the codes seen there, and tallies of how many neurons fired."""
+"""Measuring points of a network, the codes recorded there, and tallies of how many neurons fired."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Tally:
         self.images += batch
 
     def merge(self, other: Tally) -> None:
-        """Take in what another tally counted, for instance on another process."""
+        """Add the counts of another tally, for instance from another process."""
         for key, count in other.fired.items():
             self.fired[key] = self.fired.get(key, 0) + count
             self.neurons[key] = self.neurons.get(key, 0) + other.neurons[key]
@@ -94,8 +94,8 @@ class Tally:
 
     def activities(self) -> dict[Point, float]:
         """Activity at every point that was measured, over all blocks."""
-        seen = {point for _, point in self.fired}
-        return {point: self.activity(point) for point in POINTS if point in seen}
+        measured = {point for _, point in self.fired}
+        return {point: self.activity(point) for point in POINTS if point in measured}
 
     def blocks(self) -> int:
         """How many blocks were measured."""

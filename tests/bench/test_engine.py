@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lapis.bench.contenders import CONTENDERS
-from lapis.bench.engine import TARGETS, race
-from lapis.bench.worker import Log
+from lapis.bench.engine import TARGETS, compare_engines
+from lapis.bench.worker import BenchLog
 
 pytestmark = pytest.mark.usefixtures("needs_kernels")
 
 
 def test_engines_take_turns_and_tell_time_and_memory() -> None:
     lines: list[str] = []
-    rows = list(race("tiny", ["lapis", "torch"], [1], [2], 3, Log(lines.append)))
+    rows = list(compare_engines("tiny", ["lapis", "torch"], [1], [2], 3, BenchLog(lines.append)))
     assert [row.engine for row in rows] == [CONTENDERS["lapis"].label, CONTENDERS["torch"].label]
     assert rows[0].times_ours == 1.0
     assert [row.target for row in rows] == [None, TARGETS["torch"]]
@@ -26,6 +26,6 @@ def test_engines_take_turns_and_tell_time_and_memory() -> None:
 
 
 def test_without_our_engine_there_is_no_ratio_to_it() -> None:
-    (row,) = race("tiny", ["lapis_busy"], [2], [1], 1, Log(lambda line: None))
+    (row,) = compare_engines("tiny", ["lapis_busy"], [2], [1], 1, BenchLog(lambda line: None))
     assert row.times_ours is None
     assert row.ms_per_image > 0

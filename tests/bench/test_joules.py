@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lapis.bench.contenders import CONTENDERS
-from lapis.bench.joules import Cost, Zone, compare, cost_of, median_cost, packages
-from lapis.bench.worker import Log, Turn
+from lapis.bench.joules import Cost, Zone, compare_energy, cost_of, median_cost, packages
+from lapis.bench.worker import BenchLog, Turn
 from lapis.config import preset
 from lapis.deploy.synthetic import random_network
 
@@ -77,7 +77,7 @@ def test_our_network_and_a_rival_are_counted_per_image(tmp_path: Path) -> None:
             (folder / "energy_uj").write_text(str(value))
             return value
 
-    rows = compare(SMALL, ["torch"], batch=4, rounds=2, zones=[Rising(folder)], log=Log(lambda line: None))
+    rows = compare_energy(SMALL, ["torch"], batch=4, rounds=2, zones=[Rising(folder)], log=BenchLog(lambda line: None))
     assert [row.engine for row in rows] == ["lapis", CONTENDERS["torch"].label]
     for row in rows:
         assert row.joules_per_image == pytest.approx(0.002)

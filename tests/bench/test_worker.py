@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lapis.bench.contenders import CONTENDERS, RIVALS, Setting
+from lapis.bench.contenders import CONTENDERS, OTHER_ENGINES, Workload
 from lapis.bench.networks import SHAPES
 from lapis.bench.runner import take_turns
-from lapis.bench.worker import IllegalInstructionError, Log, Worker, prepare, workers
+from lapis.bench.worker import BenchLog, IllegalInstructionError, Worker, prepare, workers
 from lapis.errors import LapisError
 
 # An engine that prints as it likes, in Python and below it.
@@ -23,7 +23,7 @@ LOUD = """
 import os
 from lapis.bench import contenders, serve
 
-def load(setting, folder):
+def load(workload, folder):
     print("loud in Python", flush=True)
     os.write(1, b"loud in C\\n")
     return lambda: print("loud in a run", flush=True)
@@ -72,9 +72,9 @@ def test_an_illegal_instruction_is_told_apart() -> None:
 
 
 def test_an_engine_that_dies_between_turns_costs_only_itself(tmp_path: Path) -> None:
-    log = Log(lambda line: None)
+    log = BenchLog(lambda line: None)
     names = prepare(["lapis", "lapis_busy"], SHAPES["tiny"], tmp_path, log)
-    with workers(names, Setting(SHAPES["tiny"], 1, 1), tmp_path, log) as running:
+    with workers(names, Workload(SHAPES["tiny"], 1, 1), tmp_path, log) as running:
         running["lapis"].process.kill()
         running["lapis"].process.wait()
         turns = take_turns(
@@ -86,10 +86,10 @@ def test_an_engine_that_dies_between_turns_costs_only_itself(tmp_path: Path) -> 
 
 def test_what_cannot_run_is_skipped_with_its_reason_said_once(tmp_path: Path) -> None:
     lines: list[str] = []
-    log = Log(lines.append)
+    log = BenchLog(lines.append)
     # Nothing was prepared, so there is no file to load.
     for _ in range(2):
-        with workers(["lapis"], Setting(SHAPES["tiny"], 1, 1), tmp_path, log) as running:
+        with workers(["lapis"], Workload(SHAPES["tiny"], 1, 1), tmp_path, log) as running:
             assert running == {}
     label = CONTENDERS["lapis"].label
     assert list(log.skipped) == [label]
@@ -98,10 +98,10 @@ def test_what_cannot_run_is_skipped_with_its_reason_said_once(tmp_path: Path) ->
 
 
 def test_engines_that_are_not_installed_are_named_with_what_they_lack(tmp_path: Path) -> None:
-    absent = [name for name in RIVALS if CONTENDERS[name].missing()]
+    absent = [name for name in OTHER_ENGINES if CONTENDERS[name].missing()]
     if not absent:
         pytest.skip("every engine is installed")
-    log = Log(lambda line: None)
+    log = BenchLog(lambda line: None)
     assert prepare(absent, SHAPES["tiny"], tmp_path, log) == []
     for name in absent:
         reason = log.skipped[CONTENDERS[name].label]

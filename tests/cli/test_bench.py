@@ -158,7 +158,7 @@ def test_settings_are_in_the_titles_and_progress_on_stderr(
 def test_a_soak_that_does_not_hold_exits_with_a_broken_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lapis.cli.bench.soak.soak", lambda predictions, say: SoakRow(predictions, 1, 0))
+    monkeypatch.setattr("lapis.cli.bench.soak.soak", lambda predictions, report: SoakRow(predictions, 1, 0))
     assert main(["bench", "soak", "--predictions", "3", "--json"]) == EXIT_BROKEN_PROMISE
     assert json.loads(capsys.readouterr().out)["holds"] is False
 

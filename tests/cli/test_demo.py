@@ -18,7 +18,7 @@ from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
-from lapis.report import story
+from lapis.report import checks
 from lapis.runtime import Session
 from tests.networks import small_config, small_model
 
@@ -36,7 +36,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def results(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder of one demo, and what it printed as JSON."""
     out = tmp_path_factory.mktemp("demo")
     words = [sys.executable, "-m", "lapis.cli", "demo", "--model", str(packed), "--out", str(out), "--json"]
@@ -44,21 +44,21 @@ def told(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, json.loads(done.stdout)
 
 
-def test_every_promise_is_checked_and_holds(told: tuple[Path, dict[str, Any]]) -> None:
-    _, facts = told
+def test_every_promise_is_checked_and_holds(results: tuple[Path, dict[str, Any]]) -> None:
+    _, facts = results
     assert facts["promises_hold"] is True
     assert {row["name"]: row["codes_differing"] for row in facts["equality"]} == {"spikes": 0, "engine": 0}
     assert all(row["codes"] > 0 and row["holds"] for row in facts["equality"])
 
 
-def test_the_figures_are_those_of_the_model(told: tuple[Path, dict[str, Any]], packed: Path) -> None:
-    _, facts = told
-    subject = story.open_subject(packed)
+def test_the_figures_are_those_of_the_model(results: tuple[Path, dict[str, Any]], packed: Path) -> None:
+    _, facts = results
+    subject = checks.open_subject(packed)
     images, labels = load_slice()
     logits = integer.run(subject.network, subject.session.read(images))
     assert facts["accuracy"]["images"] == len(images)
     assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
-    tally, _ = story.spend(subject, images[: demo.WATCHED])
+    tally, _ = checks.measure_energy(subject, images[: demo.WATCHED])
     assert tally.images == facts["measured"] == demo.WATCHED
     assert facts["energy"]["energy_mj"] == pytest.approx(estimate(CONFIG, tally).energy_mj, rel=1e-12)
     assert facts["bytes"] == packed.stat().st_size
@@ -66,8 +66,8 @@ def test_the_figures_are_those_of_the_model(told: tuple[Path, dict[str, Any]], p
     assert facts["speed"]["ratio"] == facts["speed"]["rival_ms"] / facts["speed"]["ours_ms"]
 
 
-def test_the_report_holds_the_figures_and_links_to_the_page(told: tuple[Path, dict[str, Any]]) -> None:
-    out, facts = told
+def test_the_report_holds_the_figures_and_links_to_the_page(results: tuple[Path, dict[str, Any]]) -> None:
+    out, facts = results
     report = Path(facts["report"])
     assert report == out / "index.html"
     inside = re.search(r'id="data">(.*?)</script>', report.read_text(encoding="utf-8"), re.S)
@@ -126,9 +126,9 @@ def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> N
     assert first == 320
     assert "320 images" in training
     assert lines == ["train", "pack"]
-    told = demo.tell(path, first, training, tmp_path, 0.0, lambda step, line: None)
-    assert told.equality.holds
-    assert told.accuracy.images == 80
+    results = demo.run_checks(path, first, training, tmp_path, 0.0, lambda step, line: None)
+    assert results.equality.holds
+    assert results.accuracy.images == 80
 
 
 def test_a_network_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lapis.config import ActivationModes, Mode
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
-from lapis.deploy.neuron import live
+from lapis.deploy.neuron import follow_neuron
 from lapis.errors import LapisError
 from tests.networks import small_config, small_model
 
@@ -23,14 +23,14 @@ def test_a_neuron_fires_when_its_code_says(mode: Mode) -> None:
     network = from_model(model)
     codes = integer.watch(network, images[:1]).trace[1, "v"][0]
     for token, channel in ((0, 0), (2, 5), (4, 7)):
-        life = live(network, images[0], 1, token, channel)
-        assert life.code == codes[token, channel]
-        assert life.window - life.spike == max(0, life.code)  # the ON neuron is silent for a negative value
-        assert life.voltage[-1] == np.dot(life.arrivals.sum(axis=1), life.window - np.arange(life.window))
-        assert (np.diff(life.threshold) <= 0).all()
+        history = follow_neuron(network, images[0], 1, token, channel)
+        assert history.code == codes[token, channel]
+        assert history.window - history.spike == max(0, history.code)  # the ON neuron is silent for a negative value
+        assert history.voltage[-1] == np.dot(history.arrivals.sum(axis=1), history.window - np.arange(history.window))
+        assert (np.diff(history.threshold) <= 0).all()
 
 
 def test_a_neuron_that_is_not_there_is_refused() -> None:
     model, images = small_model(CONFIG)
     with pytest.raises(LapisError, match="no neuron at block 2"):
-        live(from_model(model), images[0], 2, 0, 0)
+        follow_neuron(from_model(model), images[0], 2, 0, 0)

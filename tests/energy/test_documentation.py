@@ -10,11 +10,11 @@ import pytest
 from lapis.energy import CONVENTIONS, estimate, load_costs, tables
 from lapis.energy.costs import KINDS
 from lapis.energy.operations import Memory
-from lapis.energy.paper import deployed, solve_base, solve_large
+from lapis.energy.paper import deployed_preset, solve_base, solve_large
 from lapis.trace import POINTS, Point
 
 TEXT = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
-CONFIG = deployed("lapis_large", 6)
+CONFIG = deployed_preset("lapis_large", 6)
 
 
 def _cells(name: str) -> list[str]:

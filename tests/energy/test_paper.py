@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lapis.energy import estimate
-from lapis.energy.paper import Figure, Range, deployed, figures, solve_base, solve_large
+from lapis.energy.paper import PaperFigure, Range, deployed_preset, figures, solve_base, solve_large
 from lapis.trace import Point
 
 PRINTED = {
@@ -70,8 +70,8 @@ def test_energy_of_the_large_model_follows_the_appendix() -> None:
     linear = 3 * 0.31 * u + 0.5 * u + mlp * 0.17 * u + mlp * 0.09 * u
     attention = 0.9 * (r + 0.35 * r) + 10 * h
     ends = 4.6 * (196 * 768 * width + 1000 * width)
-    w6 = estimate(deployed("lapis_large", 6), rho)
-    w32 = estimate(deployed("lapis_large", 32, "exact"), rho)
+    w6 = estimate(deployed_preset("lapis_large", 6), rho)
+    w32 = estimate(deployed_preset("lapis_large", 32, "exact"), rho)
     assert w6.energy_mj == pytest.approx((0.1 * linear + attention + ends) / 1e9, rel=1e-12)
     assert w32.energy_mj == pytest.approx((0.9 * linear + attention + 4.6 * h + ends) / 1e9, rel=1e-12)
 
@@ -111,7 +111,7 @@ def test_only_the_sums_of_activities_matter() -> None:
     other["readout"] -= 0.15
     other["mlp_in"] += 0.1
     other["mlp_hidden"] -= 0.1
-    config = deployed("lapis_large", 6)
+    config = deployed_preset("lapis_large", 6)
     assert estimate(config, other).energy_mj == pytest.approx(estimate(config, solved.w6).energy_mj, rel=1e-12)
 
 
@@ -124,4 +124,4 @@ def test_a_range_holds_what_prints_the_same() -> None:
 
 @pytest.mark.parametrize(("ours", "shown"), [(0.145, "0.15"), (0.144999, "0.14"), (2.0, "2.00"), (1e-9, "0.00")])
 def test_figures_round_halves_up(ours: float, shown: str) -> None:
-    assert Figure("x", "0.15", "mJ", ours).ours_printed == shown
+    assert PaperFigure("x", "0.15", "mJ", ours).ours_printed == shown

@@ -24,7 +24,7 @@ def test_every_recipe_opens_with_its_command_and_figures(name: str) -> None:
     assert f"train {name}" in text
     for heading in ("Command:", "Expected:", "Ours:"):
         assert heading in text
-    assert recipes.about(name) == text.splitlines()[0]
+    assert recipes.summary(name) == text.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["cifar10_small", "cifar100_small"])

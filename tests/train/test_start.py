@@ -78,7 +78,7 @@ def test_another_size_and_class_count_are_taken_in(exact: tuple[LapisViT, Path])
     assert larger.pos_embed.shape[1] == 17
     assert larger.head.weight.shape[0] == 7
     assert torch.equal(larger.norm.weight, model.norm.weight)
-    with pytest.raises(LapisError, match="width=16, the recipe 32"):
+    with pytest.raises(LapisError, match="width=16, the recipe has 32"):
         start_network(EXACT.replace(width=32), str(path), 0)
 
 

@@ -14,5 +14,5 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Path | None:
-    """The file of a packaged model, or None where no model has this name."""
+    """The file of a packaged model, or None if no model has this name."""
     return FOLDER / f"{name}{SUFFIX}" if name in names() else None

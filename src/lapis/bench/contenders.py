@@ -33,7 +33,7 @@ ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"
 
 
 @dataclass(frozen=True)
-class Setting:
+class Workload:
     """What an engine runs: images for a network of this shape, `batch` at a time, on `threads` threads."""
 
     config: LapisConfig
@@ -43,7 +43,7 @@ class Setting:
 
 Run = Callable[[], Any]
 Prepare = Callable[[LapisConfig, Path], None]
-Load = Callable[[Setting, Path], Run]
+Load = Callable[[Workload, Path], Run]
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def _prepare_lapis(make: Callable[[LapisConfig], Network], file: str) -> Prepare
 
 
 def _load_lapis(file: str) -> Load:
-    def load(setting: Setting, folder: Path) -> Run:
-        session = Session(folder / file, threads=setting.threads)
-        images = random_images(setting.config, setting.batch)
+    def load(workload: Workload, folder: Path) -> Run:
+        session = Session(folder / file, threads=workload.threads)
+        images = random_images(workload.config, workload.batch)
         return lambda: session.run(images)
 
     return load
@@ -84,15 +84,15 @@ def _prepare_torch(config: LapisConfig, folder: Path) -> None:
     torch.save(dense(config).state_dict(), folder / TORCH_FILE)
 
 
-def _load_torch(setting: Setting, folder: Path) -> Run:
+def _load_torch(workload: Workload, folder: Path) -> Run:
     import torch
 
     from lapis.bench.dense import dense
 
-    torch.set_num_threads(setting.threads)
-    model = dense(setting.config)
+    torch.set_num_threads(workload.threads)
+    model = dense(workload.config)
     model.load_state_dict(torch.load(folder / TORCH_FILE))
-    images = torch.from_numpy(_noise(setting.config, setting.batch))
+    images = torch.from_numpy(_noise(workload.config, workload.batch))
 
     def run() -> Any:
         with torch.inference_mode():
@@ -105,7 +105,7 @@ def _prepare_nothing(config: LapisConfig, folder: Path) -> None:
     """Compiled programs cannot be kept as files; they are made where they run."""
 
 
-def _load_torch_int8(setting: Setting, folder: Path) -> Run:
+def _load_torch_int8(workload: Workload, folder: Path) -> Run:
     import torch
     import torch._inductor.config as inductor
     from torchao.quantization.pt2e import move_exported_model_to_eval
@@ -114,10 +114,10 @@ def _load_torch_int8(setting: Setting, folder: Path) -> Run:
 
     from lapis.bench.dense import dense
 
-    torch.set_num_threads(setting.threads)
-    images = torch.from_numpy(_noise(setting.config, setting.batch))
+    torch.set_num_threads(workload.threads)
+    images = torch.from_numpy(_noise(workload.config, workload.batch))
     with torch.no_grad():
-        exported = torch.export.export(dense(setting.config), (images,)).module()
+        exported = torch.export.export(dense(workload.config), (images,)).module()
         quantizer = x86.X86InductorQuantizer()
         quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
         prepared: Any = prepare_pt2e(exported, quantizer)
@@ -178,14 +178,14 @@ def _prepare_onnx_static(config: LapisConfig, folder: Path) -> None:
 
 
 def _load_onnx(file: str) -> Load:
-    def load(setting: Setting, folder: Path) -> Run:
+    def load(workload: Workload, folder: Path) -> Run:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = setting.threads
+        options.intra_op_num_threads = workload.threads
         options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
-        feed = {"images": _noise(setting.config, setting.batch)}
+        feed = {"images": _noise(workload.config, workload.batch)}
         return lambda: session.run(None, feed)
 
     return load
@@ -213,14 +213,14 @@ def _prepare_openvino_int8(config: LapisConfig, folder: Path) -> None:
 
 
 def _load_openvino(file: str) -> Load:
-    def load(setting: Setting, folder: Path) -> Run:
+    def load(workload: Workload, folder: Path) -> Run:
         import openvino
 
-        core, size = openvino.Core(), setting.config.image_size
+        core, size = openvino.Core(), workload.config.image_size
         model = core.read_model(folder / file)
-        model.reshape([setting.batch, 3, size, size])
+        model.reshape([workload.batch, 3, size, size])
         properties: dict[str, Any] = {
-            "INFERENCE_NUM_THREADS": setting.threads,
+            "INFERENCE_NUM_THREADS": workload.threads,
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
         }
@@ -228,7 +228,7 @@ def _load_openvino(file: str) -> Load:
         if file == OPENVINO_FILE or ISA_LIMIT in os.environ:
             properties["INFERENCE_PRECISION_HINT"] = "f32"
         request = core.compile_model(model, "CPU", properties).create_infer_request()
-        feed = [_noise(setting.config, setting.batch)]
+        feed = [_noise(workload.config, workload.batch)]
         return lambda: request.infer(feed, share_inputs=True)
 
     return load
@@ -258,4 +258,4 @@ CONTENDERS = {
     ),
 }
 # Those that run the dense network: every engine but ours.
-RIVALS = tuple(name for name in CONTENDERS if not name.startswith(OURS))
+OTHER_ENGINES = tuple(name for name in CONTENDERS if not name.startswith(OURS))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lapis.bench.contenders import OURS, Setting
+from lapis.bench.contenders import OURS, Workload
 from lapis.bench.machine import thread_count
 from lapis.bench.networks import SHAPES
 from lapis.bench.runner import quartiles, ratio_quartiles, take_turns
-from lapis.bench.worker import Log, prepare, workers
+from lapis.bench.worker import BenchLog, prepare, workers
 
 # How many times longer than lapis an engine should take.
 TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
@@ -41,41 +41,41 @@ class EngineRow:
     target: float | None
 
 
-def race(
-    shape: str, names: Sequence[str], threads: Sequence[int], batches: Sequence[int], rounds: int, log: Log
+def compare_engines(
+    shape: str, names: Sequence[str], threads: Sequence[int], batches: Sequence[int], rounds: int, log: BenchLog
 ) -> Iterator[EngineRow]:
     """Prepare every engine once, then time them in turns at each number of threads and batch."""
     config = SHAPES[shape]
-    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as place:
-        ready = prepare(names, config, Path(place), log)
+    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as folder:
+        ready = prepare(names, config, Path(folder), log)
         for count in threads:
             for batch in batches:
-                yield from _race_at(shape, ready, Setting(config, count, batch), Path(place), rounds, log)
+                yield from _compare_at(shape, ready, Workload(config, count, batch), Path(folder), rounds, log)
 
 
-def _race_at(
-    shape: str, names: Sequence[str], setting: Setting, folder: Path, rounds: int, log: Log
+def _compare_at(
+    shape: str, names: Sequence[str], workload: Workload, folder: Path, rounds: int, log: BenchLog
 ) -> Iterator[EngineRow]:
-    with workers(names, setting, folder, log) as running:
+    with workers(names, workload, folder, log) as running:
         turns = take_turns(
             {name: worker.time for name, worker in running.items()},
             rounds,
             lambda name, error: log.skip(running[name].label, str(error)),
         )
         peaks = {name: running[name].finish() for name in turns}
-    log.say(f"timed {shape}, {thread_count(setting.threads)}, batch {setting.batch}")
-    walls = {name: [turn.wall_s / setting.batch for turn in seen] for name, seen in turns.items()}
+    log.report(f"timed {shape}, {thread_count(workload.threads)}, batch {workload.batch}")
+    walls = {name: [turn.wall_s / workload.batch for turn in seen] for name, seen in turns.items()}
     for name, seen in turns.items():
         low, middle, high = quartiles(walls[name])
         yield EngineRow(
             shape=shape,
             engine=running[name].label,
-            threads=setting.threads,
-            batch=setting.batch,
+            threads=workload.threads,
+            batch=workload.batch,
             ms_per_image=round(middle * 1e3, 3),
             ms_per_image_low=round(low * 1e3, 3),
             ms_per_image_high=round(high * 1e3, 3),
-            cpu_ms_per_image=round(median(turn.cpu_s for turn in seen) / setting.batch * 1e3, 3),
+            cpu_ms_per_image=round(median(turn.cpu_s for turn in seen) / workload.batch * 1e3, 3),
             images_per_s=round(1 / middle, 2),
             times_ours=round(ratio_quartiles(walls[name], walls[OURS])[1], 3) if OURS in walls else None,
             peak_mb=round(peaks[name] / 1e6, 1),

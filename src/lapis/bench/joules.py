@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from lapis import pack
-from lapis.bench.contenders import LAPIS_FILE, OURS, Setting
+from lapis.bench.contenders import LAPIS_FILE, OURS, Workload
 from lapis.bench.runner import take_turns
-from lapis.bench.worker import Log, Turn, prepare, workers
+from lapis.bench.worker import BenchLog, Turn, prepare, workers
 from lapis.deploy.network import Network
 
 POWERCAP = Path("/sys/class/powercap")
@@ -85,17 +85,17 @@ def median_cost(costs: Sequence[Cost]) -> Cost:
     return Cost(median(joules) if joules else None, median(cost.cpu_s for cost in costs))
 
 
-def compare(
-    network: Network, rivals: Sequence[str], batch: int, rounds: int, zones: Sequence[Zone], log: Log
+def compare_energy(
+    network: Network, others: Sequence[str], batch: int, rounds: int, zones: Sequence[Zone], log: BenchLog
 ) -> list[EnergyRow]:
     """`network` on our engine and the dense network of its shape on the others, in turns, one thread each."""
-    setting = Setting(network.config, threads=1, batch=batch)
-    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as place:
-        folder = Path(place)
+    workload = Workload(network.config, threads=1, batch=batch)
+    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as folder_name:
+        folder = Path(folder_name)
         # Our engine's process loads whatever lies here: this network instead of a random one.
         pack.save(folder / LAPIS_FILE, network)
-        ready = [OURS, *prepare(rivals, network.config, folder, log)]
-        with workers(ready, setting, folder, log) as running:
+        ready = [OURS, *prepare(others, network.config, folder, log)]
+        with workers(ready, workload, folder, log) as running:
             costs = take_turns(
                 {name: partial(cost_of, worker.time, zones) for name, worker in running.items()},
                 rounds,

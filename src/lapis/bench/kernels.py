@@ -32,8 +32,8 @@ from lapis.ops.lsq import torch_native as lsq_native
 TOLERANCE = 1e-4
 
 
-def compare(
-    sizes: Sequence[str], threads: Sequence[int], rounds: int, step: bool, say: Callable[[str], None]
+def compare_kernels(
+    sizes: Sequence[str], threads: Sequence[int], rounds: int, step: bool, report: Callable[[str], None]
 ) -> list[Measurement]:
     """Every task at these sizes and numbers of threads; `step` adds the training step, once per number of threads."""
     rows: list[Measurement] = []
@@ -42,7 +42,7 @@ def compare(
             for position, name in enumerate(sizes):
                 for task in tasks(KERNEL_SIZES[name], step and position == 0, count):
                     rows += measure(task, count, rounds)
-                    say(f"timed {task.name}, {task.shape}, {thread_count(count)}")
+                    report(f"timed {task.name}, {task.shape}, {thread_count(count)}")
     return rows
 
 
@@ -86,8 +86,10 @@ def _distance_training(size: Size, q: Any, k: Any) -> Task:
         return torch.autograd.grad(relate(q_real, k_real), (q_real, k_real), grad)
 
     def check() -> None:
-        for made, wanted in zip(both_ways(torch_native.l1_distance), both_ways(eager.l1_distance), strict=True):
-            _require(bool((made - wanted).abs().max() <= TOLERANCE * wanted.abs().max()), "gradient of the distance")
+        for found, expected in zip(both_ways(torch_native.l1_distance), both_ways(eager.l1_distance), strict=True):
+            _require(
+                bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max()), "gradient of the distance"
+            )
 
     return Task(
         "distance forward and backward",
@@ -115,8 +117,8 @@ def _attention(size: Size, q: Any, k: Any, v: Any, threads: int) -> Task:
         return integer_native.integer_attention(q, k, v, tables, threads=threads)
 
     def check() -> None:
-        wanted = attention_reference.attention(q[:1], k[:1], v[:1], tau, "pow2")
-        _require(bool(np.abs(fused()[:1] - wanted).max() <= TOLERANCE * np.abs(wanted).max()), "fused attention")
+        expected = attention_reference.attention(q[:1], k[:1], v[:1], tau, "pow2")
+        _require(bool(np.abs(fused()[:1] - expected).max() <= TOLERANCE * np.abs(expected).max()), "fused attention")
         exact = integer_reference.integer_attention(q[:1], k[:1], v[:1], tables)
         _require(all((a[:1] == b).all() for a, b in zip(integers(), exact, strict=True)), "integer attention")
 
@@ -144,8 +146,8 @@ def _quantizer(size: Size) -> Task:
         return value, *torch.autograd.grad(value, (x, step), grad)
 
     def check() -> None:
-        made, wanted = both_ways(lsq_native), both_ways(lsq_eager)
-        _require(made[0].equal(wanted[0]) and made[1].equal(wanted[1]), "quantizer")
+        found, expected = both_ways(lsq_native), both_ways(lsq_eager)
+        _require(found[0].equal(expected[0]) and found[1].equal(expected[1]), "quantizer")
 
     return Task(
         "quantizer forward and backward",

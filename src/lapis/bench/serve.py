@@ -13,15 +13,15 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from lapis.bench.contenders import CONTENDERS, Contender, Setting
+from lapis.bench.contenders import CONTENDERS, Contender, Workload
 from lapis.bench.processes import peak_memory_bytes
 from lapis.config import LapisConfig
 
 
-def serve(contender: Contender, setting: Setting, folder: Path, answers: IO[str]) -> None:
+def serve(contender: Contender, workload: Workload, folder: Path, answers: IO[str]) -> None:
     """Load, say so, then answer every line with the seconds of one batch; the last answer is the peak memory."""
     started = time.perf_counter()
-    run = contender.load(setting, folder)
+    run = contender.load(workload, folder)
     load_s = time.perf_counter() - started
     run()
     _answer(answers, {"load_s": load_s})
@@ -43,13 +43,13 @@ def main(words: list[str]) -> None:
     # Engines print what they like, from C++ too; only our own answers may reach the pipe.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    verb, name, fields, place, *sizes = words
-    contender, config, folder = CONTENDERS[name], LapisConfig.from_dict(json.loads(fields)), Path(place)
+    verb, name, fields, folder_name, *sizes = words
+    contender, config, folder = CONTENDERS[name], LapisConfig.from_dict(json.loads(fields)), Path(folder_name)
     if verb == "prepare":
         contender.prepare(config, folder)
     else:
         threads, batch = map(int, sizes)
-        serve(contender, Setting(config, threads, batch), folder, answers)
+        serve(contender, Workload(config, threads, batch), folder, answers)
 
 
 if __name__ == "__main__":

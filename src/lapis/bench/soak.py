@@ -30,7 +30,7 @@ class SoakRow:
         return self.wrong == 0 and self.growth_kb <= self.allowed_kb
 
 
-def soak(predictions: int, say: Callable[[str], None]) -> SoakRow:
+def soak(predictions: int, report: Callable[[str], None]) -> SoakRow:
     """Predict one image at a time with the tiny network on two threads."""
     config = SHAPES["tiny"]
     session = Session(busy_network(config), threads=THREADS)
@@ -45,5 +45,5 @@ def soak(predictions: int, say: Callable[[str], None]) -> SoakRow:
         index = count % IMAGES
         wrong += not (session.run(images[index : index + 1])[0] == expected[index]).all()
         if (count + 1) % SAY_EVERY == 0:
-            say(f"{count + 1} predictions")
+            report(f"{count + 1} predictions")
     return SoakRow(predictions, wrong, (peak_memory_bytes() - before) // 1024)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from lapis.bench.contenders import CONTENDERS, ISA_LIMIT, Setting
+from lapis.bench.contenders import CONTENDERS, ISA_LIMIT, Workload
 from lapis.bench.processes import last_line, run_module
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
@@ -28,16 +28,16 @@ NO_MATRIX_UNIT = {ISA_LIMIT: "AVX512_CORE_FP16"}
 
 
 @dataclass
-class Log:
+class BenchLog:
     """Where progress is said, and the engines that were left out, with the reasons."""
 
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     skipped: dict[str, str] = field(default_factory=dict)
 
     def skip(self, label: str, reason: str) -> None:
         # The same reason for another shape or batch is not news.
         if self.skipped.get(label) != reason:
-            self.say(f"skipped {label}: {reason}")
+            self.report(f"skipped {label}: {reason}")
         self.skipped[label] = reason
 
 
@@ -92,20 +92,20 @@ class Worker:
         raise (IllegalInstructionError if code == -signal.SIGILL else LapisError)(reason)
 
 
-def prepare(names: Sequence[str], config: LapisConfig, folder: Path, log: Log) -> list[str]:
+def prepare(names: Sequence[str], config: LapisConfig, folder: Path, log: BenchLog) -> list[str]:
     """Make the files of these engines; the names of those that can run."""
     return [name for name in names if _prepared(name, config, folder, log)]
 
 
 @contextmanager
-def workers(names: Sequence[str], setting: Setting, folder: Path, log: Log) -> Iterator[dict[str, Worker]]:
+def workers(names: Sequence[str], workload: Workload, folder: Path, log: BenchLog) -> Iterator[dict[str, Worker]]:
     """These engines by name, each loaded in its own process; all are ended on the way out."""
     with ExitStack() as stack:
-        started = {name: _started(stack, name, setting, folder, log) for name in names}
+        started = {name: _started(stack, name, workload, folder, log) for name in names}
         yield {name: worker for name, worker in started.items() if worker is not None}
 
 
-def _prepared(name: str, config: LapisConfig, folder: Path, log: Log) -> bool:
+def _prepared(name: str, config: LapisConfig, folder: Path, log: BenchLog) -> bool:
     contender = CONTENDERS[name]
     missing = contender.missing()
     if missing:
@@ -116,32 +116,32 @@ def _prepared(name: str, config: LapisConfig, folder: Path, log: Log) -> bool:
     except LapisError as error:
         log.skip(contender.label, str(error))
         return False
-    log.say(f"prepared {contender.label}")
+    log.report(f"prepared {contender.label}")
     return True
 
 
-def _started(stack: ExitStack, name: str, setting: Setting, folder: Path, log: Log) -> Worker | None:
+def _started(stack: ExitStack, name: str, workload: Workload, folder: Path, log: BenchLog) -> Worker | None:
     """The engine, without AMX where it crashes on it; None where it cannot run."""
     label = CONTENDERS[name].label
     try:
         try:
-            return stack.enter_context(_start(name, setting, folder))
+            return stack.enter_context(_start(name, workload, folder))
         except IllegalInstructionError:
-            log.say(f"{label} crashes on this processor's matrix unit; it runs without AMX")
-            return stack.enter_context(_start(name, setting, folder, NO_MATRIX_UNIT))
+            log.report(f"{label} crashes on this processor's matrix unit; it runs without AMX")
+            return stack.enter_context(_start(name, workload, folder, NO_MATRIX_UNIT))
     except LapisError as error:
         log.skip(label, str(error))
         return None
 
 
 @contextmanager
-def _start(name: str, setting: Setting, folder: Path, limits: Mapping[str, str] | None = None) -> Iterator[Worker]:
-    words = _words("serve", name, setting.config, folder)
-    budget = {name: str(setting.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+def _start(name: str, workload: Workload, folder: Path, limits: Mapping[str, str] | None = None) -> Iterator[Worker]:
+    words = _words("serve", name, workload.config, folder)
+    budget = {name: str(workload.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            [sys.executable, "-m", SERVE, *words, str(setting.threads), str(setting.batch)],
+            [sys.executable, "-m", SERVE, *words, str(workload.threads), str(workload.batch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

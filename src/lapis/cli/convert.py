@@ -12,12 +12,12 @@ import click
 from lapis import models
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
-from lapis.deploy.neuron import live
+from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.simulate import Events, Simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
 from lapis.files import save_figure
-from lapis.report.neuron import neuron_life
+from lapis.report.neuron_figure import neuron_figure
 from lapis.trace import POINTS, Tally
 
 BATCH = 4
@@ -61,8 +61,8 @@ def command(
     started = time.perf_counter()
     for pixels, _ in resized_batches(some_images(data, count), network.preprocess, BATCH):
         first = pixels[0] if first is None else first
-        logits, trace, happened = simulator.run(pixels)
-        events.add(happened)
+        logits, trace, batch_events = simulator.run(pixels)
+        events.add(batch_events)
         tally.add(trace)
         answers += [int(answer) for answer in logits.argmax(axis=1)]
     seconds = (time.perf_counter() - started) / events.images
@@ -90,8 +90,8 @@ def command(
 
 def _draw(network: Any, image: Any, neuron: tuple[int, int, int], path: Path) -> None:
     block, token, channel = neuron
-    life = live(network, image, block, token, channel)
-    figure = neuron_life(life, f"one value neuron: block {block}, token {token}, channel {channel}")
+    history = follow_neuron(network, image, block, token, channel)
+    figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")
     save_figure(path, figure, metadata={"Software": None})
 
 

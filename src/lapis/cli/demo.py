@@ -16,9 +16,9 @@ from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.report import story
+from lapis.report import checks
 from lapis.report.page import write_page
-from lapis.report.page.demo_page import Told, facts, write_report
+from lapis.report.page.demo_page import DemoResults, facts, write_report
 from lapis.report.page.from_network import explain_network
 
 MODEL = "lapis_tiny_cifar10"
@@ -26,7 +26,7 @@ SHOWN = 12
 # Activities settle to the second digit within this many images.
 WATCHED = 64
 
-Say = Callable[[str, str], None]
+ReportLine = Callable[[str, str], None]
 
 
 @click.command()
@@ -50,36 +50,36 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
         raise LapisError(f"--train makes its own model; leave out --train to see {model}, or leave out --model")
     silent = quiet or as_json
 
-    def say(step: str, line: str) -> None:
+    def report(step: str, line: str) -> None:
         if not silent:
             click.echo(f"{step:<9} {line}")
 
     started = time.perf_counter()
-    _make(out)
+    _create_folder(out)
     packaged = None if train else _packaged(model)
     if packaged is not None:
-        told = tell(packaged, 0, "", out, started, say)
+        results = run_checks(packaged, 0, "", out, started, report)
     else:
         if not train:
-            say("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
-        path, first, training = train_smoke(out, say, silent)
-        told = tell(path, first, training, out, started, say)
-    report = out / "index.html"
-    write_report(report, told)
+            report("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
+        path, first, training = train_smoke(out, report, silent)
+        results = run_checks(path, first, training, out, started, report)
+    report_file = out / "index.html"
+    write_report(report_file, results)
     if as_json:
-        click.echo(json.dumps(facts(told) | {"report": str(report)}, indent=2))
+        click.echo(json.dumps(facts(results) | {"report": str(report_file)}, indent=2))
     elif quiet:
-        click.echo(report)
+        click.echo(report_file)
     else:
-        say("report", str(report))
-    return EXIT_OK if told.equality.holds else EXIT_BROKEN_PROMISE
+        report("report", str(report_file))
+    return EXIT_OK if results.equality.holds else EXIT_BROKEN_PROMISE
 
 
-def tell(path: Path, first: int, training: str, out: Path, started: float, say: Say) -> Told:
-    """The story of one packed model on the packaged images from `first` on."""
+def run_checks(path: Path, first: int, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
+    """The checks of one packed model on the packaged images from `first` on."""
     images, labels = load_slice()
     images, labels = images[first:], labels[first:]
-    subject = story.open_subject(path)
+    subject = checks.open_subject(path)
     if (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES or subject.config.classes != len(
         CIFAR10_CLASSES
     ):
@@ -87,34 +87,34 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
             f"{path} tells {subject.config.classes} other classes apart; the demo's images are of CIFAR-10: "
             f"{', '.join(CIFAR10_CLASSES)}"
         )
-    answers = story.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
-    said = ", ".join(f"{answer.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
-    say("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {said}, ...")
+    answers = checks.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
+    shown = ", ".join(f"{answer.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
+    report("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {shown}, ...")
 
-    equality = story.compare(subject, images)
+    equality = checks.compare_executors(subject, images)
     for agreement in equality.agreements:
         verdict = "" if agreement.holds else " - A PROMISE IS BROKEN"
-        say(
+        report(
             "verify",
             f"{agreement.name} = integers on {agreement.images} images: "
             f"{agreement.differing:,} of {agreement.codes:,} codes differ{verdict}",
         )
 
-    accuracy = story.score(subject, images, labels)
-    say("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
+    accuracy = checks.measure_accuracy(subject, images, labels)
+    report("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
 
-    tally, energy = story.spend(subject, images[:WATCHED])
-    say(
+    tally, energy = checks.measure_energy(subject, images[:WATCHED])
+    report(
         "energy",
         f"{energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than {energy.dense_energy_mj:.4f} dense "
         f"({energy.convention.name} convention, {energy.costs.node})",
     )
 
-    speed = story.race(subject, images[0])
+    speed = checks.measure_speed(subject, images[0])
     against = f"no comparison: {speed.rival}"
     if speed.rival_ms is not None and speed.ratio is not None:
         against = f"{speed.ratio:.1f} times the speed of {speed.rival} ({speed.rival_ms:.2f} ms)"
-    say("speed", f"{speed.ours_ms:.2f} ms per image on one thread; {against}")
+    report("speed", f"{speed.ours_ms:.2f} ms per image on one thread; {against}")
 
     explained = explain_network(
         subject.network,
@@ -127,12 +127,14 @@ def tell(path: Path, first: int, training: str, out: Path, started: float, say: 
     )
     page = out / "explain.html"
     write_page(page, explained)
-    say("explain", str(page))
+    report("explain", str(page))
     seconds = time.perf_counter() - started
-    return Told(subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training)
+    return DemoResults(
+        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training
+    )
 
 
-def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
+def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
     """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
     try:
         from lapis.train import recipes
@@ -141,7 +143,7 @@ def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()
         from lapis.train.sets import SLICE_TRAINS
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
-    folder = _fresh(out / "run")
+    folder = _unused(out / "run")
     smoke = recipes.load("smoke")
     recipe = replace(smoke, model=smoke.model.deployed()).with_overrides(list(settings))
     processes = join("cpu")
@@ -153,14 +155,14 @@ def train_smoke(out: Path, say: Say, quiet: bool, settings: tuple[str, ...] = ()
         raise KeyboardInterrupt
     path = out / "smoke.safetensors"
     size = pack.save(path, models.open(folder).network())
-    done = (
+    description = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
         f"{SLICE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
         "shows the whole path; a minute on a few hundred images teaches little."
     )
-    say("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
-    say("pack", f"{path}, {size:,} bytes")
-    return path, SLICE_TRAINS, done
+    report("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
+    report("pack", f"{path}, {size:,} bytes")
+    return path, SLICE_TRAINS, description
 
 
 def _packaged(model: str | None) -> Path | None:
@@ -173,14 +175,14 @@ def _packaged(model: str | None) -> Path | None:
     return opened.path
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
 
 
-def _fresh(folder: Path) -> Path:
+def _unused(folder: Path) -> Path:
     """A folder that holds no run yet: `folder`, or its first free sibling."""
     number, free = 1, folder
     while free.exists():

@@ -81,16 +81,16 @@ def command(
         return
     config, rho, source = subject(model, data, activities, pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
-    made = estimate(config, rho, convention, table, terms)
+    result = estimate(config, rho, convention, table, terms)
     every = side_by_side(config, rho, table, terms) if compare else []
     written = []
     if csv is not None:
-        write_text(csv, made.to_csv(per_block))
+        write_text(csv, result.to_csv(per_block))
         written.append(csv)
     if chart is not None:
-        written.append(energy_chart(made, chart))
+        written.append(energy_chart(result, chart))
     if as_json:
-        content = made.to_dict() | {
+        content = result.to_dict() | {
             "activities": rho.over_blocks(),
             "activities_from": source,
             "conventions": [other.summary() for other in every],
@@ -101,10 +101,10 @@ def command(
     console = _console()
     console.print(_heading(model, config), soft_wrap=True)
     console.print(f"activities: {source}", soft_wrap=True)
-    console.print(f"{made.convention.name} convention: {made.convention.says}", soft_wrap=True)
+    console.print(f"{result.convention.name} convention: {result.convention.counted}", soft_wrap=True)
     included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
     console.print(f"costs: {table.name} ({table.node}); memory access {included}\n", soft_wrap=True)
-    console.print(energy_table.operators(made, per_block))
+    console.print(energy_table.operators(result, per_block))
     if every:
         console.print()
         console.print(energy_table.conventions(every))
@@ -168,10 +168,10 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
     The one place where a model becomes a tally: everything after it is the same for measured and given activities.
     """
     if data is None:
-        images, place = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 slice"
+        images, image_source = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 slice"
     else:
-        images, place = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
-    source = f"measured on {len(images)} images of {place}"
+        images, image_source = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
+    source = f"measured on {len(images)} images of {image_source}"
     opened = models.open(model)
     if opened.kind != "packed":
         return *_measured_in_torch(opened, images), source
@@ -183,7 +183,7 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
 
 
 def _measured_in_torch(opened: models.Opened, images: Images) -> tuple[LapisConfig, Tally]:
-    models.torch_needed(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
+    models.require_torch(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
     from lapis.convert.evaluated import Evaluated
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
@@ -233,7 +233,7 @@ def _show_paper(as_json: bool) -> None:
     if as_json:
         content = {
             "figures": [figure.to_dict() for figure in shown],
-            "solutions": [_solution(made) for made in solutions],
+            "solutions": [_solution(solved) for solved in solutions],
             "all_equal_or_explained": explained,
         }
         click.echo(json.dumps(content))
@@ -243,11 +243,11 @@ def _show_paper(as_json: bool) -> None:
         for figure in shown:
             if figure.difference and not figure.equal:
                 console.print(f"{figure.printed} {figure.unit}: {figure.difference}.")
-        for made in solutions:
+        for solved in solutions:
             console.print(
-                f"\nActivities of {made.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):"
+                f"\nActivities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):"
             )
-            console.print(energy_table.solution(made))
+            console.print(energy_table.solution(solved))
         console.print(
             "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. "
             "Only the sums a, m and x can be told; ours above split them evenly."
@@ -256,10 +256,10 @@ def _show_paper(as_json: bool) -> None:
         raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)
 
 
-def _solution(made: Solution) -> dict[str, Any]:
+def _solution(solved: Solution) -> dict[str, Any]:
     return {
-        "model": made.model,
-        "solved": [step.to_dict() for step in made.solved],
-        "activities_w32": dict(made.w32),
-        "activities_w6": dict(made.w6),
+        "model": solved.model,
+        "solved": [step.to_dict() for step in solved.solved],
+        "activities_w32": dict(solved.w32),
+        "activities_w6": dict(solved.w6),
     }

@@ -21,8 +21,7 @@ from lapis.energy import energy_of
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Pixels, Preprocess, normalisation
-from lapis.runtime import Session
-from lapis.runtime import evaluate as evaluate_session
+from lapis.runtime import Session, evaluate_session
 from lapis.scores import WATCHED_IMAGES, Scores
 from lapis.trace import Tally
 
@@ -152,7 +151,7 @@ def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) 
             (tally, WATCHED_IMAGES),
         )
         for line in result.unreadable:
-            display.say(line)
+            display.print_line(line)
     return {
         "state": "packed",
         "executor": session.executor,
@@ -190,7 +189,7 @@ def _torch(opened: Opened, images: Images, imported: Import, view: View, work: W
         runner = Evaluated(network, preprocess)
         scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
-            display.say(line)
+            display.print_line(line)
     scores.energy = energy_of(network.config, scores.tally)
     record = {"state": state, **scores.as_dict(), "config": network.config.to_dict()}
     return record if imported.preset is None else record | {"calibration_images": min(imported.calibrate, len(images))}

@@ -29,11 +29,11 @@ def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> No
     Example:
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
     """
-    made = explain(model, image)
-    size = write_page(out, made)
-    best = int(made.logits.argmax())
-    answer = made.class_names[best] if made.class_names else f"class {best}"
-    tally = made.tally
+    explained = explain(model, image)
+    size = write_page(out, explained)
+    best = int(explained.logits.argmax())
+    answer = explained.class_names[best] if explained.class_names else f"class {best}"
+    tally = explained.tally
     fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
     if as_json:
         facts = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}

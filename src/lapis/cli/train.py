@@ -61,7 +61,7 @@ def command(
     from lapis.train.loop import train
 
     if recipe is None:
-        listed = {name: recipes.about(name) for name in recipes.names()}
+        listed = {name: recipes.summary(name) for name in recipes.names()}
         width = max(map(len, listed))
         click.echo(json.dumps(listed) if as_json else "\n".join(f"{n:<{width}}  {text}" for n, text in listed.items()))
         return EXIT_OK

@@ -115,9 +115,9 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
         from lapis.convert.executors import float_executor, stagewise_executor, trained_executor
 
-        made = {"stages": stagewise_executor, "trained": trained_executor, "float": float_executor}
+        builders = {"stages": stagewise_executor, "trained": trained_executor, "float": float_executor}
         model = opened.model()
-        table |= {name: make(model, network) for name, make in made.items() if name in chosen}
+        table |= {name: make(model, network) for name, make in builders.items() if name in chosen}
     return table, events
 
 

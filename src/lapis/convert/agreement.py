@@ -175,8 +175,8 @@ def spiking_executor(network: Network, events: Events) -> Executor:
     simulator = Simulator(network)
 
     def run(images: Pixels) -> Watched:
-        logits, trace, happened = simulator.run(images)
-        events.add(happened)
+        logits, trace, batch_events = simulator.run(images)
+        events.add(batch_events)
         return Watched(logits, trace)
 
     return Executor(run, "equal" if network.exact else "ties")

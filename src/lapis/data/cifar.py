@@ -61,9 +61,9 @@ def find_layout(folder: Path, dataset: str | None = None) -> tuple[Path, Layout]
     for name, layouts in LAYOUTS.items():
         if dataset in (None, name):
             for layout in layouts:
-                for place in (folder / layout.folder, folder):
-                    if (place / layout.test).is_file() and place.name == layout.folder:
-                        return place, layout
+                for candidate in (folder / layout.folder, folder):
+                    if (candidate / layout.test).is_file() and candidate.name == layout.folder:
+                        return candidate, layout
     return None
 
 

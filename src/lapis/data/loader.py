@@ -150,10 +150,10 @@ class TrainBatches:
     ) -> tuple[Pixels, tuple[str, ...]]:
         """Shifted and mirrored at the images' own small size, then resized as a test image is."""
         generator, pad = _generator(self.seed, BATCH, epoch, step), self.augment.padding
-        mine = slice(lane, None, self.lanes)
+        own = slice(lane, None, self.lanes)
         tops, lefts = generator.integers(2 * pad + 1, size=(2, self.batch))
         mirror = generator.uniform(size=self.batch) < self.augment.flip
-        pixels = flipped(shifted_crops(images.pixels[part], tops[mine], lefts[mine], pad), mirror[mine])
+        pixels = flipped(shifted_crops(images.pixels[part], tops[own], lefts[own], pad), mirror[own])
         if self.augment.operations:
             draws = [_generator(self.seed, SAMPLE, epoch, index) for index in part]
             amount = (self.augment.operations, self.augment.magnitude)
@@ -213,8 +213,8 @@ class TestBatches:
         return -(-len(range(self.rank, len(self.images), self.world)) // self.batch)
 
     def __iter__(self) -> Iterator[PixelBatch]:
-        mine = np.arange(self.rank, len(self.images), self.world)
-        parts = [mine[start : start + self.batch] for start in range(0, len(mine), self.batch)]
+        own = np.arange(self.rank, len(self.images), self.world)
+        parts = [own[start : start + self.batch] for start in range(0, len(own), self.batch)]
         for pixels, labels, unreadable in self._views(parts):
             yield PixelBatch(torch.from_numpy(pixels), torch.from_numpy(labels), unreadable)
 

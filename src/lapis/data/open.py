@@ -29,13 +29,13 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
     found = find_layout(folder, dataset)
     if found is not None:
         return load_cifar(*found, split)
-    places = [folder / name for name in SPLIT_FOLDERS[split]]
-    for place in [*places, folder] if split == "test" else places:
-        shards = find_shards(place)
+    folders = [folder / name for name in SPLIT_FOLDERS[split]]
+    for candidate in [*folders, folder] if split == "test" else folders:
+        shards = find_shards(candidate)
         if shards:
             return load_shards(shards)
-        if class_folders(place):
-            return load_folder(place)
+        if class_folders(candidate):
+            return load_folder(candidate)
     wanted = "CIFAR batches, " if dataset is None else f"{dataset}, "
     raise LapisError(
         f"{folder} holds no {split} images that Lapis knows: no {wanted}no tar shards and no class folders "

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from lapis.data.folder import SUFFIXES
 from lapis.data.images import Indices, Labels, check_labels
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels, UnreadableImageError, decode
+from lapis.preprocess import Pixels, UnreadableImageError, decode_image
 
 LABEL_SUFFIXES = (".cls", ".json")
 
@@ -49,7 +49,7 @@ class ShardImages:
                 data = file.read(int(self.sizes[index]))
         except OSError as error:
             raise UnreadableImageError(where, error.strerror or str(error)) from error
-        return decode(data, where)
+        return decode_image(data, where)
 
     def select(self, indices: Indices) -> ShardImages:
         places = (self.shard_of[indices], self.offsets[indices], self.sizes[indices])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lapis.preprocess import decode
+from lapis.preprocess import decode_image
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TILES, SIDE = 20, 32
@@ -24,7 +24,7 @@ class Slice(NamedTuple):
 def load_slice() -> Slice:
     """The 400 images that travel with the package, for demonstrations and tests."""
     assets = files("lapis") / "assets"
-    picture = decode((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
+    picture = decode_image((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
     tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
     digits = (assets / "cifar10_test_slice.labels").read_text().strip()
     return Slice(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))

@@ -1,4 +1,4 @@
-"""The deployed network and its meaning, in numpy: arrays, integer arithmetic, and the same as spikes.
+"""The deployed network in numpy: its arrays, its integer arithmetic, and a simulator that runs it as spikes.
 
 The integer model (`run`, `watch`) defines the answer; the simulator and every other executor give the same bits.
 """

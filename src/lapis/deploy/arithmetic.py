@@ -23,11 +23,11 @@ MAX_WIDTH = 2048
 
 # Integers below this size are exact in float32, so a float32 matrix product of them is exact in any order.
 EXACT_FLOAT32 = 1 << 24
-# A level that every value reaches, or none: finite, so that a file holds no infinity.
+# Stands for minus infinity as a level; it is finite, so that a file holds no infinity.
 LOWEST = np.float32(np.finfo(np.float32).min)
 
 # The final token, standardised, as int16 with this many fractional bits; |u| <= sqrt(D) < 32 fits for D < 1024 and
-# saturates beyond only for a token with all its energy in one channel.
+# for larger D it saturates only for a token with all its energy in one channel.
 POOLED_BITS = 10
 INT16 = np.iinfo(np.int16)
 
@@ -72,18 +72,18 @@ def rounded_quotient(total: Int64, count: int) -> Int64:
 
 
 def saturate(stream: Int64) -> Int32:
-    """The stream within its limits, as it is stored."""
+    """Clamp the stream to its limits, as it is stored."""
     return np.clip(stream, -STREAM_LIMIT, STREAM_LIMIT - 1).astype(np.int32)
 
 
 def pooled_token(unit: Float32) -> Float32:
-    """clamp(floor(fl(fl(1024 u) + 1/2))) in the range of int16: what the head multiplies."""
+    """clamp(floor(fl(fl(1024 u) + 1/2))) in the range of int16: the input of the head."""
     scaled = unit * np.float32(1 << POOLED_BITS)
     return np.asarray(np.clip(np.floor(scaled + np.float32(0.5)), INT16.min, INT16.max), dtype=np.float32)
 
 
 def add_to_stream(stream: Int32, delta: Float32) -> Int32:
-    """clamp(h + floor(delta)): the residual is a membrane with a ceiling. |delta| < 2**30, checked with the weights."""
+    """clamp(h + floor(delta)): the residual stream saturates. |delta| < 2**30, which is checked with the weights."""
     moved = stream.astype(np.int64) + np.floor(delta).astype(np.int64)
     return saturate(moved)
 

@@ -1,6 +1,6 @@
-"""The integer model: what a deployed network computes, and so what every executor must answer, bit for bit.
+"""The integer model defines what a deployed network computes; every executor must give the same bits.
 
-Bytes of images in, integer logits out. Each function is one stage of the forward pass; docs/format.md numbers them.
+It takes the bytes of images and gives integer logits. Each function is one stage; docs/format.md numbers them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lapis.ops.integer_attention.reference import integer_attention
 from lapis.preprocess import Pixels
 from lapis.trace import Trace, Watched
 
-# Images that go through the network together; more gains nothing and costs memory.
+# Images per batch; more are not faster and need more memory.
 BATCH = 16
 
 
@@ -48,7 +48,7 @@ def embed(network: Network, images: Pixels) -> Int32:
 
 
 def attention(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
-    """The stream (B, N, D) behind the first half of a block."""
+    """The stream (B, N, D) after the first half of a block."""
     block, window = network.blocks[index], network.config.window
     codes = arithmetic.floor_codes(block.attention_norm.pre(stream, network.eps), network.low("attention_in"), window)
     q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
@@ -61,7 +61,7 @@ def attention(network: Network, index: int, stream: Int32, trace: Trace | None =
 
 
 def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Codes:
-    """The codes (B, N, D) of the mixed values: the row's power of two acts on the sum, so nothing is cut off."""
+    """The codes (B, N, D) of the mixed values: the row's power of two scales the sum, so no bits are lost."""
     readout = network.blocks[index].readout
     q, k, v = (split_heads(codes, network.config.heads) for codes in (q, k, v))
     total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index])
@@ -71,7 +71,7 @@ def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Code
 
 
 def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
-    """The stream (B, N, D) behind the second half of a block."""
+    """The stream (B, N, D) after the second half of a block."""
     block = network.blocks[index]
     pre = block.mlp_norm.pre(stream, network.eps)
     codes = arithmetic.floor_codes(pre, network.low("mlp_in"), network.config.window)
@@ -118,5 +118,5 @@ def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
 
 def _note(trace: Trace | None, index: int, **codes: Codes) -> None:
     if trace is not None:
-        for point, seen in codes.items():
-            trace.note(index, point, seen)  # type: ignore[arg-type]
+        for point, values in codes.items():
+            trace.note(index, point, values)  # type: ignore[arg-type]

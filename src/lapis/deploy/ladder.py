@@ -1,4 +1,4 @@
-"""GELU with the quantizer behind it as a ladder of comparisons: no GELU is computed after training."""
+"""GELU and the quantizer after it as a list of comparisons, so that GELU is not computed after training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from lapis.deploy import arithmetic
 from lapis.deploy.arithmetic import Float32
 
-# Where GELU is least, and its value there.
+# The minimum of GELU: where it is, and its value.
 GELU_BOTTOM = -0.7517915246935645
 GELU_LEAST = -0.16997120747990369
 
@@ -33,7 +33,7 @@ def gelu(u: float) -> float:
 def gelu_ladder(grid: Grid) -> tuple[Float32, Float32]:
     """rise[m], fall[m] for m = low+1..high: gelu(u) >= (m - 1/2) s + o  iff  u >= rise[m] or u <= fall[m].
 
-    A level that GELU never goes under is always reached; a level of at least 0 is never reached from below.
+    A level below the minimum of GELU is always reached; a level of at least 0 is not reached by any u below zero.
     """
     rise, fall = [], []
     for m in range(grid.low + 1, grid.high + 1):
@@ -50,12 +50,12 @@ def gelu_ladder(grid: Grid) -> tuple[Float32, Float32]:
 def ladder_grid(rise: Float32, low: int, fixed_origin: bool) -> Grid:
     """The quantizer that a ladder was made from: gelu(rise[m]) = (m - 1/2) s + o, o = 0 where the origin is fixed.
 
-    Levels below the least value of GELU say nothing of the step and are left out.
+    Levels below the minimum of GELU do not depend on the step and are left out.
     """
     levels = np.arange(low + 1, low + 1 + len(rise)) - 0.5
-    told = rise > np.float32(GELU_BOTTOM)
-    values = np.array([gelu(float(u)) for u in rise[told]])
-    levels, offset = levels[told], 0.0
+    informative = rise > np.float32(GELU_BOTTOM)
+    values = np.array([gelu(float(u)) for u in rise[informative]])
+    levels, offset = levels[informative], 0.0
     if fixed_origin or len(values) < 2:
         step = float((values * levels).sum() / (levels * levels).sum())
     else:

@@ -1,13 +1,13 @@
 """The affinity as an integer leak: beta**D by a recurrence of one multiplication per step, the same on every machine.
 
 A membrane is a mantissa u in [2**31, 2**32) and an exponent e, worth u 2**-(32 + e). It starts at one (u = 2**31,
-e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2**32), its lowest bits falling away:
+e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2**32), dropping the lowest bits:
 
     p = u B                                  64 bits
     u, e = p >> 32, e + b                    where p >= 2**63
     u, e = p >> 31, e + b + 1                otherwise
 
-So a table of affinities holds exactly what D steps of leak leave behind. Reading a membrane with the gain 2**(15 + r)
+So a table of affinities holds exactly what is left after D steps of leak. Reading a membrane with the gain 2**(15 + r)
 gives an affinity of 15 bits, A = min(floor(u 2**-(17 + e - r) + 1/2), 32767); a row takes the r of its nearest key,
 whose affinity then lies in 2**14..32767. The gain is an exact power of two and cancels in the scaled row.
 """
@@ -26,9 +26,9 @@ from lapis.ops.integer_attention.reference import AFFINITY_BITS, AFFINITY_MAX, A
 
 MANTISSA_BITS = 32
 READ_SHIFT = MANTISSA_BITS - AFFINITY_BITS
-MAX_SHIFT = 40  # from here on nothing is left of 32 bits
+MAX_SHIFT = 40  # from here on all 32 bits are zero
 START_MANTISSA, START_EXPONENT = 1 << 31, -1
-# Entries of expanded tables that a network may ask for: [H, R, S] grows with (S / tau)**2.
+# The largest number of entries of the expanded tables: [H, R, S] grows with (S / tau)**2.
 MAX_TABLE = 1 << 26
 
 UInt32 = npt.NDArray[np.uint32]
@@ -40,11 +40,11 @@ def leak_factor(tau: npt.ArrayLike) -> tuple[UInt32, Int32]:
     """beta = exp(-1/tau) as (B, b), beta = B 2**-(32 + b) to the nearest; tau (H,) -> (H,), (H,)."""
     mantissas, exponents = [], []
     for value in check_tau(tau).reshape(-1):
-        # exp may underflow for a tiny tau, so the power of two is split off first.
+        # exp may underflow for a tiny tau, so the power of two is separated first.
         doublings = -1.0 / float(value) / math.log(2.0)
         exponent = -math.floor(doublings) - 1
         mantissa = round(2.0 ** (doublings + exponent + 1) * 2.0**31)
-        if mantissa >= 1 << 32:  # tau beyond 2**32 steps: the slowest leak there is
+        if mantissa >= 1 << 32:  # tau above 2**32 steps: the slowest leak that can be stored
             mantissa = (1 << 32) - 1
         if exponent >= 1 << 20:
             raise LapisError(f"tau={value} is too short a time constant to be stored; use at least 1e-5 steps")
@@ -86,10 +86,10 @@ def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> In
 
 
 def affinity_tables(us: UInt32, es: Int64) -> AffinityTables:
-    """What `read` gives at every distance in every row, from the membranes (H, S) after 0..S-1 steps.
+    """The result of `read` at every distance and for every gain, from the membranes (H, S) after 0..S-1 steps.
 
-    A row's gain is the exponent of its nearest key, so there is one row of the table for each exponent that a head's
-    leak passes through: few where it leaks slowly, and never more than there are distances.
+    A row's gain is the exponent of its nearest key, so the table has one row per exponent that a head's leak reaches:
+    few for a slow leak, and never more than there are distances.
     """
     heads, size = es.shape
     passed = [np.unique(exponents, return_inverse=True) for exponents in es]
@@ -101,7 +101,7 @@ def affinity_tables(us: UInt32, es: Int64) -> AffinityTables:
         )
     table = np.zeros((heads, rows, size), dtype=np.uint16)
     for head, (gains, _) in enumerate(passed):
-        # A row is never read below its nearest key; those entries stay at the ceiling.
+        # A row is never read below its nearest key; those entries stay at the maximum.
         table[head, : len(gains)] = read(us[head], es[head], gains[:, None])
     return AffinityTables(table, np.stack([row.astype(np.uint16) for _, row in passed]))
 

@@ -1,7 +1,7 @@
-"""The deployed network: frozen arrays, and every bound that its arithmetic relies on.
+"""The deployed network: its frozen arrays, and checks of every bound that its arithmetic relies on.
 
 Shapes: N tokens, D width, H heads, C = D / H, T window, L blocks. Codes are integers low..T, low = 0, or -T for signed
-points. The residual stream is int32 with `fraction_bits` bits behind the point. `lapis.deploy.integer` says what a
+points. The residual stream is int32 with `fraction_bits` fractional bits. `lapis.deploy.integer` defines what a
 network computes.
 """
 
@@ -25,7 +25,7 @@ from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.trace import Point
 
-# The residual stream's precision: 8 bits leave whole codes undecided, 20 leave a range of only +-64.
+# The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)
 DEFAULT_FRACTION_BITS = 16
 # An affine result beyond this is not an activation: the file is damaged.
@@ -38,7 +38,7 @@ MAX_HEAD_EXPONENT = 40
 
 
 class _Frozen:
-    """A record of arrays that nobody can write to."""
+    """A record of read-only arrays."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ class Block(_Frozen):
 
 @dataclass(frozen=True)
 class Network(_Frozen):
-    """A converted LapisViT: images (B, S, S, 3) of bytes -> logits (B, classes). No torch, nothing to train.
+    """A converted LapisViT: images (B, S, S, 3) of bytes -> logits (B, classes). It needs no torch.
 
     patch_weight (D, P*P*3) int16 in the image's own order (row, column, colour); position (N, D) or, where positions
     are relative, (2, D): class token, patches. head_weight (classes, D) int16, logits = integers 2**-(10 + exponent).
@@ -147,7 +147,7 @@ class Network(_Frozen):
 
     @property
     def exact(self) -> bool:
-        """Whether every sum is one of integers, so that all executors agree bit for bit."""
+        """Whether all sums are of integers, so that all executors agree bit for bit."""
         return self.config.weight_bits != FLOAT_WEIGHTS
 
     @property
@@ -156,7 +156,7 @@ class Network(_Frozen):
         return float(NORM_EPS * 4.0**self.fraction_bits)
 
     def low(self, point: Point) -> int:
-        """The least code at a measuring point."""
+        """The lowest code at a measuring point."""
         return self.config.low(point)
 
     def real_logits(self, logits: Int64) -> Float32:
@@ -176,18 +176,18 @@ class Network(_Frozen):
 
     @cached_property
     def tables(self) -> tuple[AffinityTables, ...]:
-        """What every block's pairs read, by distance."""
+        """The affinity tables of every block, by distance."""
         sizes = [self.distances(index) for index in range(self.config.depth)]
         mantissa = np.concatenate([block.leak.mantissa for block in self.blocks])
         exponent = np.concatenate([block.leak.exponent for block in self.blocks])
-        # All heads of the network leak together, as long as the longest needs: a tenth of the time.
+        # All heads leak together, for as many steps as the longest needs: this takes a tenth of the time.
         us, es = leak.leak_table(mantissa, exponent, max(sizes))
         us = us.reshape(self.config.depth, self.config.heads, -1)
         es = es.reshape(self.config.depth, self.config.heads, -1)
         return tuple(leak.affinity_tables(us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes))
 
     def distances(self, block: int) -> int:
-        """How many distances there are in a block, 0 included: its longest delay and C T, twice with signed codes."""
+        """The number of distances in a block, 0 included: C T (2 C T with signed codes) and the longest delay."""
         delay = self.blocks[block].leak.delay
         longest = 0 if delay is None else int(delay.max())
         config = self.config
@@ -203,7 +203,7 @@ def check_images(images: Pixels, size: int) -> None:
 
 
 def check_deployable(config: LapisConfig) -> None:
-    """Refuse a network that has no spiking form, and say which field to train differently."""
+    """Raise an error for a network without a spiking form, naming the field to change in training."""
     for name, value in DEPLOYED.items():
         if getattr(config, name) != value:
             raise LapisError(
@@ -220,7 +220,7 @@ def check_deployable(config: LapisConfig) -> None:
 
 
 def check_network(network: Network) -> None:
-    """Every bound that the arithmetic relies on; what passes cannot overflow, divide by zero or become NaN."""
+    """Check every bound that the arithmetic relies on, so that nothing overflows, divides by zero or becomes NaN."""
     config = network.config
     check_deployable(config)
     if network.fraction_bits not in FRACTION_BITS:
@@ -282,7 +282,7 @@ def array_of(owner: Network | Block, name: str) -> Array:
 
 
 def named_arrays(network: Network) -> Iterator[tuple[str, Array, tuple[np.dtype[Any], tuple[int, ...]]]]:
-    """Every array with its full name and what it should be."""
+    """Every array with its full name, and the dtype and shape that it must have."""
     for name, kind in array_kinds(network.config).items():
         if not name.startswith("block."):
             yield name, array_of(network, name), kind

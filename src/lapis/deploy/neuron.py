@@ -1,4 +1,4 @@
-"""The life of one neuron, step by step, taken from a real run."""
+"""Follow one neuron through a real run, step by step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Life:
+class NeuronHistory:
     """A neuron of the v layer of a block through its two windows.
 
     arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
-    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: when it fired, T if
-    never. code: what the integer model says.
+    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: the step at which it
+    fired, or T. code: the code of the integer model.
     """
 
     window: int
@@ -37,8 +37,8 @@ class Life:
     code: int
 
 
-def live(network: Network, image: Pixels, block: int, token: int, channel: int) -> Life:
-    """Follow the ON neuron of value `channel` at `token` through the window it listens in and the one it fires in."""
+def follow_neuron(network: Network, image: Pixels, block: int, token: int, channel: int) -> NeuronHistory:
+    """Follow the ON neuron of value `channel` at `token` through its input window and the window in which it fires."""
     config = network.config
     if not (0 <= block < config.depth and 0 <= token < config.tokens and 0 <= channel < config.width):
         raise LapisError(
@@ -58,7 +58,7 @@ def live(network: Network, image: Pixels, block: int, token: int, channel: int) 
     voltage = np.cumsum(current)
     theta = layer_thresholds(own, network.low("v"), config.window)[0]
     spikes = fire(lambda level: voltage[-1:] >= theta[level - network.low("v") - 1], config.window, signed=False)
-    return Life(
+    return NeuronHistory(
         window=config.window,
         arrivals=arrivals,
         current=current,

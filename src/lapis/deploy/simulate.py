@@ -1,15 +1,15 @@
-"""The spiking network: boolean spike trains through every step of every window, neuron by neuron.
+"""The spiking network: it simulates boolean spike trains, every neuron at every step of every window.
 
-Nothing here knows a code. A layer sees spikes (T, tokens, neurons), at most one a neuron, and answers with spikes:
+Codes are not used here. A layer gets spikes (T, tokens, neurons), at most one per neuron, and gives spikes:
 
     integrate   I += w on a spike, V += I at every step: a spike at step n acts for T - n steps
     fire        in its own window a neuron spikes at the first n with V >= theta[T - n], a threshold that falls
     relate      a counter runs for every query, key and channel from the first of their two spikes to the second
     leak        a unit membrane leaks for as long as the counter ran; a row's gain is set by its first arrival
-    mix         value spikes, weighted by affinities, integrated like any others
+    mix         value spikes, weighted by affinities, integrated like all others
 
-Work follows spikes: a silent neuron costs nothing. The residual stream is a membrane that is not reset; LayerNorm,
-patch embedding and head are not spiking operations: they are those of the integer model.
+A silent neuron causes no work. The residual stream is a membrane that is not reset. LayerNorm, patch embedding and
+head are not spiking operations; they are computed as in the integer model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
 
-# attention input, q/k/v, readout, MLP input, MLP hidden: each layer waits for the window before it to end.
+# attention input, q/k/v, readout, MLP input, MLP hidden: each layer waits until the previous window has ended.
 WINDOWS_PER_BLOCK = 5
 
 Spikes = npt.NDArray[np.bool_]
@@ -42,9 +42,9 @@ Reached = Callable[[int], Array]
 
 @dataclass
 class Events:
-    """What happened in a run, counted as it happened, over `images` images.
+    """Counts of what happened in a run over `images` images.
 
-    operations: one for every synapse that a spike crossed. leak_steps: the longest leak of each block, over all images.
+    operations: one per synapse that a spike crossed. leak_steps: the longest leak of each block, over all images.
     """
 
     window: int
@@ -63,7 +63,7 @@ class Events:
         self.leak_steps[block] = max(self.leak_steps.get(block, 0), steps)
 
     def add(self, other: Events) -> None:
-        """Take in what happened to other images of the same network."""
+        """Add the counts of other images on the same network."""
         self.images += other.images
         for spiked, count in other.spikes.items():
             self.spikes[spiked] = self.spikes.get(spiked, 0) + count
@@ -74,17 +74,17 @@ class Events:
 
     @property
     def window_steps(self) -> int:
-        """Latency of one image in steps of the windows: 5 L T."""
+        """Latency of one image in steps, windows only: 5 L T."""
         return WINDOWS_PER_BLOCK * len(self.leak_steps) * self.window
 
     @property
     def latency(self) -> int:
-        """Latency of one image in steps when every leak also runs at one step a step."""
+        """Latency of one image in steps, if each leak step takes one step as well."""
         return self.window_steps + sum(self.leak_steps.values())
 
 
 class Simulated(NamedTuple):
-    """Integer logits, the codes that the spikes stand for, and what it took."""
+    """Integer logits, the codes that the spikes stand for, and the counted events."""
 
     logits: Int64
     trace: Trace
@@ -99,8 +99,8 @@ def simulate(network: Network, images: Pixels) -> Simulated:
 def integrate(spikes: Spikes, synapses: Array) -> tuple[Array, int]:
     """I += w on a spike, V += I at every step: after T steps V = sum w (T - t) over the neurons that fired.
 
-    spikes (T, targets, neurons), synapses (neurons, O)  ->  V (targets, O), synapses crossed. Each target row has its
-    own copy of the neurons: a token for linear layers.
+    spikes (T, targets, neurons), synapses (neurons, O)  ->  V (targets, O), synapses crossed. Each target has its own
+    neurons; in linear layers a target is a token.
     """
     current = np.zeros((spikes.shape[1], synapses.shape[1]), dtype=synapses.dtype)
     voltage = np.zeros_like(current)
@@ -139,10 +139,10 @@ def relate(q: Spikes, k: Spikes) -> tuple[Int64, int]:
     """D_ij = sum_c |t^q_ic - t^k_jc| by counters that run between two spikes; (T, H, N, C) each -> (H, N, N).
 
     A spike starts the counters of all partners that have not fired and stops those of partners that have. Counters that
-    still run end with the window, where a silent neuron's latency lies.
+    still run stop at the end of the window, which is the latency of a silent neuron.
     """
     _, heads, tokens, channels = q.shape
-    # +1 for a partner that has not fired, -1 for one that has, laid out so that one spike meets one row.
+    # +1 for a partner that has not fired, -1 for one that has, arranged so that one spike uses one row.
     q_state = np.ones((heads, channels, tokens), dtype=np.int32)
     k_state = np.ones((heads, channels, k.shape[2]), dtype=np.int32)
     running = np.zeros((heads, tokens, k.shape[2]), dtype=np.int32)
@@ -166,10 +166,10 @@ def _meet(running: Array, now: Spikes, partners: Array) -> int:
 
 
 def leak_affinities(distance: Int64, mantissa: Array, exponent: Array) -> tuple[Int64, Int64, int]:
-    """Every pair's membrane after its own number of leak steps, (H, N, M), the sums of its rows (H, N), and the steps.
+    """Every pair's membrane after its own number of leak steps (H, N, M), the row sums (H, N), and the number of steps.
 
-    All membranes of a head start together and leak alike, so one trajectory a head serves them all: a pair reads it
-    when its time is up. The first pair of a row to do so sets the row's gain, a power of two.
+    All membranes of a head start together and leak alike, so one trajectory per head is enough: each pair reads it at
+    its own step. The first pair of a row that reads sets the row's gain, a power of two.
     """
     heads = distance.shape[0]
     affinity = np.zeros(distance.shape, dtype=np.int64)
@@ -214,7 +214,7 @@ def mix(spikes: Spikes, affinity: Int64, signed: bool) -> tuple[Int64, int]:
 
 
 def _deliver(current: Array, target: Array, arrivals: Array) -> None:
-    """current[target] += arrivals, for targets in rising order, one row an arrival."""
+    """current[target] += arrivals, for targets in rising order, one row per arrival."""
     if target.size:
         starts = np.flatnonzero(np.diff(target, prepend=-1))
         current[target[starts]] += np.add.reduceat(arrivals, starts, axis=0)
@@ -231,13 +231,13 @@ class _Thresholds:
 
 @dataclass(frozen=True)
 class Simulator:
-    """A network with its thresholds worked out, ready to run as spikes."""
+    """A network with its computed thresholds, ready to run as spikes."""
 
     network: Network
 
     @cached_property
     def exponents(self) -> range:
-        """Every power of two that a row can be scaled by; the nearest key alone has a mass of at least 2**14."""
+        """Every power of two that a row can be scaled by; the nearest key alone contributes at least 2**14."""
         return range(14, int(pow2_exponent(self.network.config.tokens * AFFINITY_MAX)) + 1)
 
     @cached_property

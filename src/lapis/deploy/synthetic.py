@@ -1,4 +1,4 @@
-"""Networks of any size with random weights, for measuring sizes and speed: what they answer means nothing."""
+"""Networks of any size with random weights, for measuring size and speed. Their answers have no meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lapis.preprocess import Preprocess
 
 
 def random_network(config: LapisConfig, seed: int = 0) -> Network:
-    """A network of `config` whose activations are spread over the codes as those of a trained one are."""
+    """A network of `config` whose activations use the codes about as a trained network does."""
     generator = np.random.default_rng(seed)
     d, fraction = config.width, DEFAULT_FRACTION_BITS
     return Network(

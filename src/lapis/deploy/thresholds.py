@@ -1,4 +1,4 @@
-"""Thresholds of spiking neurons: the least sum that reaches each code, found once, exactly."""
+"""Thresholds of spiking neurons: the smallest sum that reaches each code, found exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_RANGE = (-(1 << 31), 1 << 31)
 
 
 def layer_thresholds(layer: Layer, low: int, high: int) -> Array:
-    """theta[o][m - low - 1] = the least sum whose code is at least m, m = low+1..high: (O, levels)."""
+    """theta[o][m - low - 1] = the smallest sum whose code is at least m, m = low+1..high: (O, levels)."""
     shape = (layer.scale.shape[0], high - low)
     level = np.arange(low + 1, high + 1, dtype=np.float32)
 
@@ -39,7 +39,7 @@ def ladder_thresholds(layer: Layer, rise: Float32, fall: Float32) -> tuple[Array
 
 
 def readout_thresholds(readout: Readout, low: int, high: int, exponents: range) -> Array:
-    """theta[k][m] = the least sum whose code is at least m in a row scaled by 2**-k: (exponents, levels)."""
+    """theta[k][m] = the smallest sum whose code is at least m in a row scaled by 2**-k: (exponents, levels)."""
     level = np.arange(low + 1, high + 1, dtype=np.float32)
     k = np.array(exponents)[:, None]
 
@@ -53,9 +53,9 @@ def readout_thresholds(readout: Readout, low: int, high: int, exponents: range) 
 def least_reaching(
     reached: Callable[[Array], Array], shape: tuple[int, ...], exact: bool, bounds: tuple[int, int]
 ) -> Array:
-    """The least x with reached(x), for a condition that stays true once it is: exact, by bisection on the condition.
+    """The smallest x with reached(x), exactly, by bisection; the condition must stay true for larger x.
 
-    Over integers of `bounds` (its end where none reaches), or over all finite float32 in their order of size.
+    Over the integers of `bounds` (its end if none reaches), or over all finite float32.
     """
     number: Callable[[Array], Array] = (lambda key: key) if exact else _float_of_key
     ends = bounds if exact else (-_LARGEST_KEY, _LARGEST_KEY)

@@ -1,4 +1,7 @@
-"""Energy of one image: operations counted from shape and spikes, priced by a table, under a named convention."""
+"""Estimated energy per image: operations are counted from shape and spikes, and each has a cost in a table.
+
+A named convention says what is counted.
+"""
 
 from lapis.energy.activity import Activities, load_tally, save_tally
 from lapis.energy.conventions import CONVENTIONS

@@ -1,4 +1,4 @@
-"""Activities: the share of neurons that fire at each block and measuring point, given or measured, and their file."""
+"""Activities: the share of neurons that fire at each block and measuring point, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ class Activities:
                 )
             if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
                 raise LapisError(f"activity {point}={rate!r} must be a share of neurons, from 0 to 1")
-        made = cls({(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()})
-        made.check(config)
-        return made
+        activities = cls(
+            {(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()}
+        )
+        activities.check(config)
+        return activities
 
     @classmethod
     def measured(cls, config: LapisConfig, tally: Tally) -> Activities:
@@ -46,7 +48,7 @@ class Activities:
         return cls({key: tally.fired[key] / tally.neurons[key] for key in tally.fired})
 
     def check(self, config: LapisConfig) -> None:
-        """Refuse activities that leave out a point where this network fires."""
+        """Raise an error if a point is missing where this network fires."""
         for block in range(config.depth):
             missing = [point for point in needed_points(config) if (block, point) not in self.rates]
             if missing:
@@ -59,7 +61,7 @@ class Activities:
         return self.rates[block, point]
 
     def mean(self, block: int, points: tuple[Point, ...]) -> float:
-        """Mean activity over several points of one block; they have equally many neurons."""
+        """Mean activity over several points of one block, which must have equally many neurons."""
         return math.fsum(self.at(block, point) for point in points) / len(points)
 
     def over_blocks(self) -> dict[Point, float]:
@@ -71,7 +73,7 @@ class Activities:
 
 
 def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None) -> None:
-    """Write a tally as JSON, with the configuration it was measured on if that is given."""
+    """Write a tally as JSON, with the configuration of the measured network if it is given."""
     points = [
         {"block": block, "point": point, "fired": tally.fired[block, point], "neurons": tally.neurons[block, point]}
         for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1])))

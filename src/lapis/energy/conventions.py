@@ -1,6 +1,6 @@
-"""What is counted, and as what: the accounts that papers on spiking transformers keep, side by side.
+"""Conventions: which operations are counted, and as what kind, as different papers on spiking transformers do it.
 
-A figure in millijoules means nothing without the name of its convention.
+A figure in millijoules has a meaning only together with the name of its convention.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ RelationCount = Literal["dense", "subtract_and_add", "rate", "delivered"]
 
 @dataclass(frozen=True)
 class Convention:
-    """The choices in which accounts of the same network differ; the defaults are the paper's."""
+    """What is counted, and how; the defaults are the paper's choices."""
 
     name: str
-    says: str
+    counted: str
     relation: RelationCount = "dense"
     # The paper scales the value path by the mean activity of q, k and v; only the spikes of v are delivered there.
     value_by_v_alone: bool = False
     value_kind: Kind = "accumulate"
-    # A real readout is a sum of weighted spikes, not a spike: multiplied unless a convention says it is accumulated.
+    # A real readout is a sum of weighted spikes, not a spike: it is multiplied unless a convention accumulates it.
     real_readout_accumulates: bool = False
     lookups_and_scaling: bool = True
     patch_and_head: bool = True
@@ -41,7 +41,7 @@ CONVENTIONS: dict[str, Convention] = {
         Convention("paper", "the appendix of the paper; patch embedding and head as FP32 MACs"),
         Convention(
             "full",
-            "the paper's, and T membrane updates a neuron, norm, residual, row sums, position; dense: softmax too",
+            "the paper's, and T membrane updates per neuron, norm, residual, row sums, position; dense: softmax too",
             everything_else=True,
         ),
         Convention(

@@ -1,4 +1,4 @@
-"""What one operation costs: tables of picojoules, each entry with its source, built in or read from a file."""
+"""The cost of one operation in picojoules: tables with a source for each entry, built in or read from a file."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def parse_costs(text: str, where: str) -> Costs:
     except json.JSONDecodeError as error:
         raise LapisError(f"{where} is not JSON: {error}") from error
     if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
-        seen = ", ".join(sorted(fields)) if isinstance(fields, dict) else type(fields).__name__
-        raise LapisError(f"{where} holds {seen or 'nothing'}; a cost table has the fields {', '.join(_FIELDS)}")
+        found = ", ".join(sorted(fields)) if isinstance(fields, dict) else type(fields).__name__
+        raise LapisError(f"{where} holds {found or 'nothing'}; a cost table has the fields {', '.join(_FIELDS)}")
     entries = fields["pj"]
     if not isinstance(entries, dict) or set(entries) != set(KINDS):
-        seen = ", ".join(sorted(entries)) if isinstance(entries, dict) else type(entries).__name__
-        raise LapisError(f"{where}: 'pj' holds {seen or 'nothing'}; it needs exactly {', '.join(KINDS)}")
+        found = ", ".join(sorted(entries)) if isinstance(entries, dict) else type(entries).__name__
+        raise LapisError(f"{where}: 'pj' holds {found or 'nothing'}; it needs exactly {', '.join(KINDS)}")
     float_bytes = fields["float_bytes"]
     if isinstance(float_bytes, bool) or not isinstance(float_bytes, int) or float_bytes < 1:
         raise LapisError(f"{where}: float_bytes={float_bytes!r} must be a whole number of bytes, as 4 for FP32")

@@ -1,6 +1,6 @@
-"""How many operations a network makes: of the dense one from its shape, of the spiking one from the spikes it fired.
+"""Counts of operations: for a dense network from its shape, for a spiking one from the spikes that it fired.
 
-L blocks, N tokens, D width, H heads, R MLP ratio. Counts are of one image unless a function says otherwise.
+L blocks, N tokens, D width, H heads, R MLP ratio. Counts are per image unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def dense_block(config: LapisConfig) -> dict[Operator, int]:
 
 
 def patch_embedding(config: LapisConfig) -> int:
-    """Multiply-accumulates of the patch embedding: one dot product over a patch for each patch and channel."""
+    """Multiply-accumulates of the patch embedding: one dot product per patch and channel."""
     return config.grid**2 * IMAGE_CHANNELS * config.patch_size**2 * config.width
 
 
@@ -103,14 +103,14 @@ def deliveries(config: LapisConfig, tally: Tally) -> dict[tuple[int, Operator], 
 
 
 def needed_points(config: LapisConfig) -> tuple[Point, ...]:
-    """The measuring points that fire in this network: none when dense, no readout when that stays real."""
+    """The measuring points that fire in this network: none in a dense network, and not the readout if it stays real."""
     if not config.quantize:
         return ()
     return tuple(point for point in POINTS if point != "readout" or config.readout == "spikes")
 
 
 def check_tally(config: LapisConfig, tally: Tally) -> None:
-    """Refuse a tally that was not taken on a network of this shape."""
+    """Raise an error if the tally is not of a network of this shape."""
     if tally.images < 1:
         raise LapisError("the tally holds no images; measure at least one")
     for block in range(config.depth):

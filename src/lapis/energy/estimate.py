@@ -1,4 +1,4 @@
-"""The energy of one image: counts of operations times the cost of each, row by row, beside the dense network."""
+"""The energy per image: the count of each operation times its cost, row by row, for a network and the dense one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def activity(self) -> float | None:
-        """Share of the dense operations that spikes caused; nothing where no spike decides."""
+        """Share of the dense operations that spikes caused; None where spikes do not decide the count."""
         return self.count / self.dense if self.driven else None
 
     @property
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows of one network and of its dense counterpart, one per block and operator, under one named convention."""
+    """Rows of one network and of its dense counterpart, one per block and operator, under one convention."""
 
     config: LapisConfig
     convention: Convention
@@ -67,7 +67,7 @@ class Estimate:
 
     @property
     def rows(self) -> list[Row]:
-        """One row an operator, summed over the blocks."""
+        """One row per operator, summed over the blocks."""
         return _over_blocks(self.block_rows)
 
     @property
@@ -94,7 +94,7 @@ class Estimate:
 
     @property
     def ratio(self) -> float:
-        """How many times less than the dense network."""
+        """How many times less energy than the dense network."""
         return _ratio(self.dense_energy_mj, self.energy_mj)
 
     @property
@@ -102,15 +102,15 @@ class Estimate:
         return _ratio(self.dense_attention_mj, self.attention_mj)
 
     def summary(self) -> dict[str, Any]:
-        """The sums and ratios alone, with the convention that they mean nothing without."""
+        """The sums and ratios, with their convention."""
         return {
             "convention": self.convention.name,
-            "counted": self.convention.says,
+            "counted": self.convention.counted,
             "attention_mj": self.attention_mj,
             "energy_mj": self.energy_mj,
             "dense_attention_mj": self.dense_attention_mj,
             "dense_energy_mj": self.dense_energy_mj,
-            # JSON has no infinity: a network that spends nothing has no ratio.
+            # JSON has no infinity: a network that uses no energy has no ratio.
             "attention_ratio": self.attention_ratio if self.attention_mj else None,
             "ratio": self.ratio if self.energy_mj else None,
         }
@@ -127,7 +127,7 @@ class Estimate:
         }
 
     def to_csv(self, per_block: bool = False) -> str:
-        """Every row of both networks, then the sums; the column `network` tells them apart."""
+        """Every row of both networks, then the sums; the column `network` names the network."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["network", "part", "operator", "block", "activity", "count", "kind", "cost_pj", "energy_mj"])
@@ -156,7 +156,7 @@ def estimate(
     costs: str | Costs = DEFAULT_TABLE,
     memory: Memory = "off",
 ) -> Estimate:
-    """The energy of one image of `config`, for measured activities (a tally) or given ones (one number a point)."""
+    """The energy of one image of `config`, for measured activities (a tally) or given ones (one number per point)."""
     if memory not in MEMORY:
         raise LapisError(f"memory={memory!r} is unknown; use {', '.join(MEMORY)}")
     chosen = convention_named(convention)
@@ -188,8 +188,8 @@ def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, 
     return Activities.uniform(config, given)
 
 
-def _priced(made: Iterable[Operation], table: Costs) -> Iterator[Row]:
-    for item in made:
+def _priced(counted: Iterable[Operation], table: Costs) -> Iterator[Row]:
+    for item in counted:
         yield Row(
             item.operator, item.part, item.block, item.kind, item.count, item.dense, item.driven, table.pj[item.kind]
         )
@@ -219,7 +219,7 @@ def _ratio(dense: float, ours: float) -> float:
 
 
 def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:
-    """The energy of one image at the activities measured, under the paper's convention; None where none were."""
+    """The energy per image at the measured activities, under the paper's convention; None without activities."""
     if not config.quantize or not tally.images:
         return None
     return estimate(config, tally).summary()

@@ -1,4 +1,4 @@
-"""The operations of a network under a convention, before any price: one entry for each block, operator and kind."""
+"""The operations of a network under a convention, before costs: one entry per block, operator and kind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lapis.energy.counts import LINEAR, Operator
 
 Part = Literal["patch", "attention", "mlp", "stream", "head"]
 
-# off: arithmetic alone, as in the paper.   once: every weight is fetched once an image, from the large memory.
-# each: every operation on a weight fetches it from the memory beside the adder. The truth of a chip lies between.
+# off: arithmetic alone, as in the paper.   once: every weight is fetched once per image, from the large memory.
+# each: every operation on a weight fetches it from the memory beside the adder. A real chip lies between the two.
 Memory = Literal["off", "once", "each"]
 MEMORY: tuple[Memory, ...] = get_args(Memory)
 
@@ -29,7 +29,7 @@ _PART: dict[Operator, Part] = {
     "fc2": "mlp",
 }
 
-# LayerNorm, for each value: add to the mean, subtract it, square into the variance, scale and shift.
+# LayerNorm, per value: add to the mean, subtract it, add its square to the variance, scale and shift.
 _NORM_ACCUMULATES = 2
 _NORM_MACS = 2
 
@@ -120,14 +120,14 @@ def _relation(config: LapisConfig, block: int, rho: Activities, chosen: Conventi
         return _fixed("relation", "attention", block, "accumulate", 2 * dense)
     # Of the ON and OFF neurons of a value at most one fires: spikes are rate x channels in every mode.
     rate = rho.mean(block, ("q", "k"))
-    meetings = 2 if chosen.relation == "delivered" else 1
+    deliveries = 2 if chosen.relation == "delivered" else 1
     return Operation(
-        "relation", "attention", block, "accumulate", meetings * rate * channels, meetings * channels, True
+        "relation", "attention", block, "accumulate", deliveries * rate * channels, deliveries * channels, True
     )
 
 
 def _affinity(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """One lookup a pair, and one scaling a pair unless it is a shift. A dot product is followed by a softmax."""
+    """One lookup per pair, and one scaling per pair unless it is a shift. A dot product is followed by a softmax."""
     if config.relation == "dot":
         yield from _softmax(config, block, chosen)
     elif chosen.lookups_and_scaling:
@@ -139,7 +139,7 @@ def _affinity(config: LapisConfig, block: int, chosen: Convention) -> Iterator[O
 
 
 def _softmax(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """The paper charges a dense softmax nothing; where all is counted it is a lookup, a sum and a scaling a pair."""
+    """The paper does not count a dense softmax; where all is counted, it is a lookup, a sum and a scaling per pair."""
     if chosen.everything_else:
         pairs = counts.pairs(config)
         yield _fixed("softmax", "attention", block, "lookup", pairs)
@@ -177,7 +177,7 @@ def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operat
 
 
 def _stream(config: LapisConfig, block: int) -> Iterator[Operation]:
-    """Two normalisations and two residual additions a block."""
+    """Two normalisations and two residual additions per block."""
     yield from _norm(config.width, block, 2 * config.tokens)
     yield _fixed("residual", "stream", block, "accumulate", 2 * config.tokens * config.width)
 
@@ -189,7 +189,7 @@ def _norm(width: int, block: int | None, tokens: int) -> Iterator[Operation]:
 
 
 def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """Every operator as multiply-accumulates; the exponential of the softmax is charged only where all is counted."""
+    """Every operator as multiply-accumulates; the softmax is counted only where all is counted."""
     for operator, macs in counts.dense_block(config).items():
         yield _fixed(operator, _PART[operator], block, "mac", macs)
     yield from _softmax(config, block, chosen)
@@ -197,8 +197,8 @@ def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterato
         yield from _stream(config, block)
 
 
-def fetches(config: LapisConfig, made: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
-    """Bytes of weights read for the operations `made`: each weight once an image, or once for every operation on it."""
+def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
+    """Bytes of weights read for the operations `counted`: each weight once per image, or once per operation on it."""
     if memory == "off":
         return
     body = float_bytes if config.weight_bits == FLOAT_WEIGHTS else config.weight_bits / 8
@@ -206,7 +206,7 @@ def fetches(config: LapisConfig, made: list[Operation], memory: Memory, float_by
     stored["patch embedding"] = counts.patch_embedding(config) // config.grid**2 * float_bytes
     stored["head"] = counts.head(config) * float_bytes
     kind: Kind = "global_byte" if memory == "once" else "local_byte"
-    for item in made:
+    for item in counted:
         if item.operator in stored:
             width = body if item.operator in LINEAR else float_bytes
             read = stored[item.operator] if memory == "once" else item.count * width

@@ -1,6 +1,6 @@
-"""Every energy figure that the paper prints, beside ours, with the activities solved from the paper's own rows.
+"""Every energy figure of the paper and ours, with the activities computed from the paper's own figures.
 
-The paper prints no activity. Its rows fix some sums of them:
+The paper prints no activities, but its rows determine some sums of them:
 
     attention path, W32:  0.9 (a u + r + rho r) + 10 h        = E1     a   = 3 rho_attn + rho_out
     attention path, W6:   0.1 a u + 0.9 (r + rho r) + 10 h    = E2     rho = rho_qkv
@@ -9,7 +9,7 @@ The paper prints no activity. Its rows fix some sums of them:
 
 with u = L N D^2, r = L N^2 D, h = L H N^2, and ends = 4.6 (patch + head). Each row is known to half a printed digit,
 and the printed ratios narrow it further: 283.15 / 13.20 would print as 21.5, so the unrounded 13.20 is above 13.2005.
-The checkpoints were fine-tuned apart, and the ranges of m32 and m6 do not meet; a and rho must be taken as shared.
+The checkpoints were fine-tuned separately: the ranges of m32 and m6 do not overlap. a and rho are assumed to be shared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ W6 = 6
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure of the paper as it is printed, and ours. Where they differ, `difference` must say why."""
+class PaperFigure:
+    """A figure of the paper as it is printed, and ours. If they differ, `difference` must give the reason."""
 
     name: str
     printed: str
@@ -62,7 +62,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Solved:
-    """One quantity solved from the paper's rows: `low..high` is what the printed digits allow."""
+    """One quantity computed from the paper's rows: `low..high` is the range that the printed digits allow."""
 
     name: str
     meaning: str
@@ -84,7 +84,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class Solution:
-    """Activities of one model of the paper. Any split with the same sums gives the same energy; ours is even."""
+    """Activities of one model of the paper. Any split with the same sums gives the same energy; ours is an even one."""
 
     model: str
     solved: tuple[Solved, ...]
@@ -120,42 +120,42 @@ class Range:
         return (self.low + self.high) / 2
 
 
-def deployed(model: str, weight_bits: int, row_scale: str = "pow2") -> LapisConfig:
+def deployed_preset(model: str, weight_bits: int, row_scale: str = "pow2") -> LapisConfig:
     """A model of the paper as it is deployed: spike-coded readout, rows scaled by powers of two."""
     return preset(model, weight_bits=weight_bits, row_scale=row_scale, readout="spikes")
 
 
-def figures() -> list[Figure]:
-    """All figures, in the order in which the paper argues."""
+def figures() -> list[PaperFigure]:
+    """All figures, in the order of the paper."""
     large, base = solve_large(), solve_base()
-    w32 = estimate(deployed("lapis_large", FLOAT_WEIGHTS), large.w32)
-    exact = estimate(deployed("lapis_large", FLOAT_WEIGHTS, "exact"), large.w32)
-    w6 = estimate(deployed("lapis_large", W6), large.w6)
-    base_w32 = estimate(deployed("lapis_base", FLOAT_WEIGHTS), base.w32)
-    base_w6 = estimate(deployed("lapis_base", W6), base.w6)
+    w32 = estimate(deployed_preset("lapis_large", FLOAT_WEIGHTS), large.w32)
+    exact = estimate(deployed_preset("lapis_large", FLOAT_WEIGHTS, "exact"), large.w32)
+    w6 = estimate(deployed_preset("lapis_large", W6), large.w6)
+    base_w32 = estimate(deployed_preset("lapis_base", FLOAT_WEIGHTS), base.w32)
+    base_w6 = estimate(deployed_preset("lapis_base", W6), base.w6)
     pairs = w32.config.depth * counts.pairs(w32.config)
     return [
-        Figure("Lapis-L dense, whole model", "283.15", "mJ", w32.dense_energy_mj),
-        Figure("Lapis-L dense, attention path", "100.01", "mJ", w32.dense_attention_mj, _why_100_01(w32, pairs)),
-        Figure("Lapis-L W32, power-of-two rows", "13.20", "mJ", w32.energy_mj),
-        Figure("Lapis-L W32, exact rows", "13.27", "mJ", exact.energy_mj),
-        Figure("Lapis-L W6, power-of-two rows", "3.28", "mJ", w6.energy_mj),
-        Figure("Lapis-L W32, attention path", "6.92", "mJ", w32.attention_mj),
-        Figure("Lapis-L W6, attention path", "1.96", "mJ", w6.attention_mj),
-        Figure("Lapis-B W32", "5.35", "mJ", base_w32.energy_mj),
-        Figure("Lapis-B W6", "1.50", "mJ", base_w6.energy_mj),
-        Figure("attention path, dense / W32", "14.5", "x", w32.attention_ratio),
-        Figure("whole model, dense / W32", "21.4", "x", w32.ratio),
-        Figure("whole model, W32 / W6", "4.03", "x", w32.energy_mj / w6.energy_mj),
-        Figure("whole model, dense / W6", "86.3", "x", w6.ratio),
-        Figure("Lapis-L lookups", "0.15", "mJ", _operator_mj(w32, "affinity")),
-        Figure("Lapis-L divisions of exact rows", "0.07", "mJ", _operator_mj(exact, "row scale")),
+        PaperFigure("Lapis-L dense, whole model", "283.15", "mJ", w32.dense_energy_mj),
+        PaperFigure("Lapis-L dense, attention path", "100.01", "mJ", w32.dense_attention_mj, _why_100_01(w32, pairs)),
+        PaperFigure("Lapis-L W32, power-of-two rows", "13.20", "mJ", w32.energy_mj),
+        PaperFigure("Lapis-L W32, exact rows", "13.27", "mJ", exact.energy_mj),
+        PaperFigure("Lapis-L W6, power-of-two rows", "3.28", "mJ", w6.energy_mj),
+        PaperFigure("Lapis-L W32, attention path", "6.92", "mJ", w32.attention_mj),
+        PaperFigure("Lapis-L W6, attention path", "1.96", "mJ", w6.attention_mj),
+        PaperFigure("Lapis-B W32", "5.35", "mJ", base_w32.energy_mj),
+        PaperFigure("Lapis-B W6", "1.50", "mJ", base_w6.energy_mj),
+        PaperFigure("attention path, dense / W32", "14.5", "x", w32.attention_ratio),
+        PaperFigure("whole model, dense / W32", "21.4", "x", w32.ratio),
+        PaperFigure("whole model, W32 / W6", "4.03", "x", w32.energy_mj / w6.energy_mj),
+        PaperFigure("whole model, dense / W6", "86.3", "x", w6.ratio),
+        PaperFigure("Lapis-L lookups", "0.15", "mJ", _operator_mj(w32, "affinity")),
+        PaperFigure("Lapis-L divisions of exact rows", "0.07", "mJ", _operator_mj(exact, "row scale")),
     ]
 
 
 def solve_large() -> Solution:
     """Four rows of Lapis-L, narrowed by the four printed ratios, give four sums of activities."""
-    shape, table = deployed("lapis_large", FLOAT_WEIGHTS), load_costs()
+    shape, table = deployed_preset("lapis_large", FLOAT_WEIGHTS), load_costs()
     silent = estimate(shape, _even(0.0, 0.0, 0.0))
     u, r, ends = _units(shape, table)
     float_pj, integer_pj = table.pj["accumulate"], table.pj["integer_accumulate"]
@@ -213,8 +213,8 @@ def solve_large() -> Solution:
 
 
 def solve_base() -> Solution:
-    """Two rows of Lapis-B give the mean activity of its linear layers and rho_qkv; nothing finer can be told."""
-    shape, table = deployed("lapis_base", FLOAT_WEIGHTS), load_costs()
+    """Two rows of Lapis-B give the mean activity of its linear layers and rho_qkv; they allow nothing finer."""
+    shape, table = deployed_preset("lapis_base", FLOAT_WEIGHTS), load_costs()
     silent = estimate(shape, _even(0.0, 0.0, 0.0))
     u, r, ends = _units(shape, table)
     float_pj, integer_pj = table.pj["accumulate"], table.pj["integer_accumulate"]
@@ -247,7 +247,7 @@ def solve_base() -> Solution:
 
 
 def _units(shape: LapisConfig, table: Costs) -> tuple[float, float, float]:
-    """u and r in 10^9 operations, so that a picojoule times them is a millijoule; the FP32 ends in millijoules."""
+    """u and r in 10^9 operations, so that u or r times 1 pJ is in mJ; the energy of the FP32 ends, in mJ."""
     u = shape.depth * shape.tokens * shape.width**2 / PJ_PER_MJ
     r = shape.depth * shape.tokens**2 * shape.width / PJ_PER_MJ
     ends = (counts.patch_embedding(shape) + counts.head(shape)) * table.pj["mac"] / PJ_PER_MJ
@@ -270,13 +270,13 @@ def _row(name: str, meaning: str, printed: str, known: Range) -> Solved:
     return Solved(name, meaning, f"prints as {printed}", known.middle, known.low, known.high)
 
 
-def _operator_mj(made: Estimate, operator: str) -> float:
-    return total_mj(row for row in made.rows if row.operator == operator)
+def _operator_mj(result: Estimate, operator: str) -> float:
+    return total_mj(row for row in result.rows if row.operator == operator)
 
 
-def _why_100_01(made: Estimate, pairs: int) -> str:
-    with_row_sums = made.dense_attention_mj + pairs * made.costs.pj["accumulate"] / PJ_PER_MJ
+def _why_100_01(result: Estimate, pairs: int) -> str:
+    with_row_sums = result.dense_attention_mj + pairs * result.costs.pj["accumulate"] / PJ_PER_MJ
     return (
-        f"the appendix's formulas, 4.6 (4u + 2r), give {made.dense_attention_mj:.3f}; the row sums, 0.9 h, "
-        f"which it does not charge, would make it {with_row_sums:.3f}"
+        f"the appendix's formulas, 4.6 (4u + 2r), give {result.dense_attention_mj:.3f}; the row sums, 0.9 h, "
+        f"which it does not count, would make it {with_row_sums:.3f}"
     )

@@ -1,4 +1,4 @@
-"""A deployed network in one file, and back: the same network, bit for bit. Neither way needs torch."""
+"""Write a deployed network to one file and read it back, bit for bit the same. Torch is not needed."""
 
 from lapis.pack.reader import is_packed, load
 from lapis.pack.writer import pack, save

@@ -1,4 +1,4 @@
-"""The packed file, field by field; docs/format.md says the same for readers in other languages."""
+"""The fields of a packed file; docs/format.md specifies the same for readers in other languages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PACKED_BITS = 6
 
 LENGTH_BYTES = 8
 MAX_HEADER = 4 << 20
-# Sizes that no Lapis network comes near; a file beyond them is damaged.
+# Sizes far above those of any Lapis network; a file with larger ones is damaged.
 LIMITS = {"image_size": MAX_SIZE, "patch_size": 256, "classes": 1 << 17, "width": MAX_WIDTH, "depth": 256}
 MAX_MLP_RATIO = 16
 MAX_CLASS_NAME = 256
-# Digits of an integer in the header: enough for any offset, few enough to convert at once.
+# Digits of an integer in the header: enough for any offset, and fast to convert.
 MAX_DIGITS = 19
 
 DTYPES = {
@@ -43,7 +43,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of the file: what it is called, its dtype and shape there."""
+    """One tensor of the file: its name, dtype and shape there."""
 
     name: str
     kind: np.dtype[Any]
@@ -55,9 +55,9 @@ class Entry:
 
 
 def entries(config: LapisConfig) -> dict[str, Entry]:
-    """Every tensor of the file of a network, by the network's own name for it.
+    """Every tensor of a network's file, by its name in the network.
 
-    Those of the blocks are stacked, block first. 6-bit weights are bytes, four to three.
+    Those of the blocks are stacked, block first. Four 6-bit weights are stored in three bytes.
     """
     table = {}
     for name, (kind, shape) in array_kinds(config).items():
@@ -78,7 +78,7 @@ def data_bytes(config: LapisConfig) -> int:
 
 
 def check_limits(config: LapisConfig) -> None:
-    """Refuse sizes that are absurd before anything is computed from them."""
+    """Raise an error for absurd sizes, before anything is computed from them."""
     for name, limit in {**LIMITS, "mlp_ratio": MAX_MLP_RATIO}.items():
         if getattr(config, name) > limit:
-            raise LapisError(f"{name}={getattr(config, name)} is beyond {limit}, the largest that a packed file holds")
+            raise LapisError(f"{name}={getattr(config, name)} is above {limit}, the largest that a packed file holds")

@@ -1,6 +1,6 @@
-"""A packed file, read with suspicion: names, types, shapes, sizes and offsets are checked before anything is allocated.
+"""Read a packed file that may be damaged: everything in its header is checked before memory is allocated.
 
-The header is parsed here and not by a library, so that one clear error meets every kind of damage.
+The header is parsed here and not by a library, so that every kind of damage gives one clear error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself, checked; `start` is where the tensors begin."""
+    """The checked header of a file; `start` is where the tensors begin."""
 
     config: LapisConfig
     preprocess: Preprocess
@@ -54,7 +54,7 @@ class Header:
 
 
 def load(path: str | Path) -> Network:
-    """The network of a packed file; a file that is not whole and valid is one LapisError."""
+    """The network of a packed file; a LapisError if the file is incomplete or not valid."""
     with _opened(path) as file:
         header = _read_header(file)
         file.seek(header.start)
@@ -62,13 +62,13 @@ def load(path: str | Path) -> Network:
 
 
 def read_header(path: str | Path) -> Header:
-    """What a packed file says of itself, without its tensors."""
+    """The header of a packed file, without its tensors."""
     with _opened(path) as file:
         return _read_header(file)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
-    """The metadata of any safetensors file; empty for a file that is none, nothing else of it is judged."""
+    """The metadata of any safetensors file; empty for other files. Nothing else is checked."""
     try:
         with open(path, "rb") as file:
             return _metadata(_read_table(file)[0])
@@ -77,13 +77,13 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
 
 
 def is_packed(path: str | Path) -> bool:
-    """Whether a file calls itself a packed Lapis network."""
+    """Whether the metadata of a file is that of a packed Lapis network."""
     return METADATA_KEY in read_metadata(path)
 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """The file, with every error in it named by its path."""
+    """Open the file; every error names its path."""
     try:
         with open(path, "rb") as file:
             yield file
@@ -95,13 +95,13 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
 
 def _read_header(file: BinaryIO) -> Header:
     table, start, size = _read_table(file)
-    about = _about(_metadata(table))
-    config = _checked_config(about["config"])
-    preprocess = Preprocess.from_dict(about["preprocess"])
-    if preprocess.to_dict().keys() != about["preprocess"].keys():
+    description = _read_description(_metadata(table))
+    config = _checked_config(description["config"])
+    preprocess = Preprocess.from_dict(description["preprocess"])
+    if preprocess.to_dict().keys() != description["preprocess"].keys():
         raise LapisError("its preprocessing leaves fields out")
-    names = _checked_names(about["class_names"])
-    numbers = {name: about[name] for name in ("fraction_bits", "head_exponent")}
+    names = _checked_names(description["class_names"])
+    numbers = {name: description[name] for name in ("fraction_bits", "head_exponent")}
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise LapisError(f"{name}={value!r} must be an integer")
@@ -132,20 +132,20 @@ def _metadata(table: dict[str, Any]) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _about(metadata: dict[str, Any]) -> dict[str, Any]:
+def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
     text = metadata.get(METADATA_KEY)
     if not isinstance(text, str) or len(metadata) != 1:
         raise LapisError(
             f"its metadata must hold {METADATA_KEY!r} and nothing else; a training checkpoint is packed by `lapis pack`"
         )
-    about = _parsed(text, "description")
-    if not isinstance(about, dict) or "version" not in about:
+    description = _parsed(text, "description")
+    if not isinstance(description, dict) or "version" not in description:
         raise LapisError("its description names no format version")
-    if type(about["version"]) is not int or about["version"] != VERSION:
-        raise LapisError(f"format version {about['version']!r} is unknown; this Lapis reads version {VERSION}")
-    if tuple(sorted(about)) != FIELDS:
-        raise LapisError(f"its description has the fields {sorted(about)}; version {VERSION} has {list(FIELDS)}")
-    return about
+    if type(description["version"]) is not int or description["version"] != VERSION:
+        raise LapisError(f"format version {description['version']!r} is unknown; this Lapis reads version {VERSION}")
+    if tuple(sorted(description)) != FIELDS:
+        raise LapisError(f"its description has the fields {sorted(description)}; version {VERSION} has {list(FIELDS)}")
+    return description
 
 
 def _checked_config(fields: Any) -> LapisConfig:
@@ -163,14 +163,14 @@ def _checked_config(fields: Any) -> LapisConfig:
 def _checked_names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
         raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
-    # JSON can write half of a surrogate pair; no text holds it and nothing could print it.
+    # JSON can contain half of a surrogate pair, which is not a character and cannot be printed.
     if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
-        raise LapisError("class_names hold half of a surrogate pair, which is no letter")
+        raise LapisError("class_names hold half of a surrogate pair, which is not a character")
     return tuple(names)
 
 
 def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], available: int) -> dict[str, tuple[int, int]]:
-    """Where each tensor lies: all expected ones, no other, back to back over exactly the bytes that there are."""
+    """The bytes of each tensor. All expected tensors and no others must fill the file's data without gaps."""
     found = table.keys() - {"__metadata__"}
     wanted = {entry.name for entry in expected.values()}
     if found != wanted:
@@ -187,10 +187,10 @@ def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], availabl
     return offsets
 
 
-def _checked_offset(entry: Entry, said: Any) -> tuple[int, int]:
-    if not isinstance(said, dict) or said.keys() != {"dtype", "shape", "data_offsets"}:
+def _checked_offset(entry: Entry, fields: Any) -> tuple[int, int]:
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise LapisError(f"tensor {entry.name!r} needs dtype, shape and data_offsets")
-    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     needed = DTYPES[entry.kind], list(entry.shape)
     if (dtype, shape) != needed or not all(type(side) is int for side in shape):
         raise LapisError(f"tensor {entry.name!r} is {dtype} {shape}; this configuration needs {needed[0]} {needed[1]}")
@@ -211,7 +211,7 @@ def _network(header: Header, data: bytes) -> Network:
         entry, (begin, _) = table[name], header.offsets[name]
         count = math.prod(entry.shape)
         raw = np.frombuffer(data, entry.kind.newbyteorder("<"), count, begin).reshape(entry.shape)
-        # Packed weights are unpacked from where they lie; copies of the rest let go of the file's bytes.
+        # Packed weights are unpacked later; other arrays are copied, so that the file's bytes can be freed.
         return raw if is_packed6(config, name) else raw.astype(entry.kind)
 
     arrays = {name: array(name) for name in table}
@@ -259,7 +259,7 @@ def _network(header: Header, data: bytes) -> Network:
 
 
 def _parsed(text: str, what: str) -> Any:
-    """JSON as RFC 8259 has it: names once, no NaN or Infinity, integers of a bounded length."""
+    """Parse JSON as in RFC 8259, with unique names, no NaN or Infinity, and integers of limited length."""
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_short_integer, parse_constant=_no_constant)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -273,7 +273,7 @@ def _short_integer(digits: str) -> int:
 
 
 def _no_constant(word: str) -> None:
-    raise LapisError(f"its header is not JSON: {word} is no number there")
+    raise LapisError(f"its header is not JSON: {word} is not a number in JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

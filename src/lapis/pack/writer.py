@@ -1,4 +1,4 @@
-"""A deployed network as bytes: the same network gives the same bytes."""
+"""Write a deployed network as bytes. The same network always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lapis.pack.format import METADATA_KEY, VERSION, check_limits, entries, is_p
 
 
 def save(path: Path, network: Network) -> int:
-    """Write a packed network, whole or not at all; the number of bytes."""
+    """Write a packed network atomically; returns the number of bytes."""
     data = pack(network)
     write_atomically(path, data)
     return len(data)
@@ -34,7 +34,7 @@ def pack(network: Network) -> bytes:
         else:
             array = array_of(network, name)
         tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
-    about = {
+    description = {
         "version": VERSION,
         "config": config.to_dict(),
         "preprocess": network.preprocess.to_dict(),
@@ -42,6 +42,6 @@ def pack(network: Network) -> bytes:
         "fraction_bits": network.fraction_bits,
         "head_exponent": network.head_exponent,
     }
-    # One metadata key only: the library does not promise an order for several.
-    text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+    # One metadata key only, because the library does not guarantee an order of several.
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return to_safetensors(tensors, metadata={METADATA_KEY: text})

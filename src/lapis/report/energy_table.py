@@ -9,7 +9,7 @@ from rich.table import Table
 
 from lapis.energy.costs import Kind
 from lapis.energy.estimate import Estimate, Row
-from lapis.energy.paper import Figure, Solution
+from lapis.energy.paper import PaperFigure, Solution
 
 _KIND_NAMES: dict[Kind, str] = {
     "mac": "MAC",
@@ -31,16 +31,16 @@ def printed_mj(rows: Iterable[Row]) -> Decimal:
     return sum((Decimal(f"{row.energy_mj:.{_DIGITS}f}") for row in rows), Decimal(0))
 
 
-def operators(made: Estimate, per_block: bool = False) -> Table:
+def operators(estimate: Estimate, per_block: bool = False) -> Table:
     """Every operator with its count, kind, cost and energy, the dense network beside it, then the sums and ratios."""
-    ours = list(made.block_rows) if per_block else made.rows
-    dense = list(made.dense_block_rows) if per_block else made.dense_rows
+    ours = list(estimate.block_rows) if per_block else estimate.rows
+    dense = list(estimate.dense_block_rows) if per_block else estimate.dense_rows
     table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", "dense mJ", left=(0, 3))
-    waiting: dict[tuple[str, str, int | None], list[Row]] = {}
+    dense_left: dict[tuple[str, str, int | None], list[Row]] = {}
     for row in dense:
-        waiting.setdefault((row.operator, row.part, row.block), []).append(row)
+        dense_left.setdefault((row.operator, row.part, row.block), []).append(row)
     for row in ours:
-        beside = waiting.pop((row.operator, row.part, row.block), [])
+        dense_rows = dense_left.pop((row.operator, row.part, row.block), [])
         table.add_row(
             _name(row),
             "" if row.activity is None else f"{row.activity:.4f}",
@@ -48,17 +48,17 @@ def operators(made: Estimate, per_block: bool = False) -> Table:
             _KIND_NAMES[row.kind],
             f"{row.cost_pj:g}",
             str(printed_mj([row])),
-            str(printed_mj(beside)) if beside else "",
+            str(printed_mj(dense_rows)) if dense_rows else "",
         )
-    for rest in waiting.values():
-        table.add_row(f"{_name(rest[0])} (dense only)", "", "", "", "", "", str(printed_mj(rest)))
+    for rows in dense_left.values():
+        table.add_row(f"{_name(rows[0])} (dense only)", "", "", "", "", "", str(printed_mj(rows)))
     table.add_section()
     for name, part in (("attention path", "attention"), ("whole model", None)):
-        mine = printed_mj(row for row in ours if part in (None, row.part))
-        theirs = printed_mj(row for row in dense if part in (None, row.part))
-        table.add_row(name, "", "", "", "", str(mine), str(theirs), style="bold")
-        if mine:
-            table.add_row("  times less", "", "", "", "", "", f"{theirs / mine:.1f}x")
+        ours_mj = printed_mj(row for row in ours if part in (None, row.part))
+        dense_mj = printed_mj(row for row in dense if part in (None, row.part))
+        table.add_row(name, "", "", "", "", str(ours_mj), str(dense_mj), style="bold")
+        if ours_mj:
+            table.add_row("  times less", "", "", "", "", "", f"{dense_mj / ours_mj:.1f}x")
     return table
 
 
@@ -67,19 +67,19 @@ def conventions(estimates: Iterable[Estimate]) -> Table:
     table = _table(
         "convention", "attention mJ", "whole mJ", "dense mJ", "less", "what is counted", left=(0, 5), wrapped=(5,)
     )
-    for made in estimates:
+    for estimate in estimates:
         table.add_row(
-            made.convention.name,
-            f"{made.attention_mj:.4f}",
-            f"{made.energy_mj:.4f}",
-            f"{made.dense_energy_mj:.4f}",
-            f"{made.ratio:.1f}x",
-            made.convention.says,
+            estimate.convention.name,
+            f"{estimate.attention_mj:.4f}",
+            f"{estimate.energy_mj:.4f}",
+            f"{estimate.dense_energy_mj:.4f}",
+            f"{estimate.ratio:.1f}x",
+            estimate.convention.counted,
         )
     return table
 
 
-def paper(figures: Iterable[Figure]) -> Table:
+def paper(figures: Iterable[PaperFigure]) -> Table:
     """The paper's figures beside ours."""
     table = _table("figure", "paper mJ", "ours mJ", "unrounded", "", left=(0, 4))
     for figure in figures:
@@ -89,10 +89,10 @@ def paper(figures: Iterable[Figure]) -> Table:
     return table
 
 
-def solution(made: Solution) -> Table:
+def solution(solved_model: Solution) -> Table:
     """How the activities of one model follow from the paper's rows."""
     table = _table("", "value", "range", "how", "what", left=(0, 3, 4), wrapped=(3, 4))
-    for step in made.solved:
+    for step in solved_model.solved:
         table.add_row(step.name, f"{step.value:.4f}", f"{step.low:.4f}..{step.high:.4f}", step.formula, step.meaning)
     return table
 

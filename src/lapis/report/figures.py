@@ -103,9 +103,9 @@ def membrane(distances: npt.ArrayLike, tau: float, chosen: int, log: bool = Fals
 def attention(explained: Explained, block: int, head: int, query: int) -> Figure:
     """One query of a run over its image: the patch, the latency distance of every patch to it, and the weights."""
     config = explained.config
-    _check_place(config.depth, block, "block")
-    _check_place(config.heads, head, "head")
-    _check_place(config.tokens, query, "token")
+    _check_index(config.depth, block, "block")
+    _check_index(config.heads, head, "head")
+    _check_index(config.tokens, query, "token")
     distance = row_distances(explained, block, head, query)
     weight = scale_rows(-distance[None] / explained.tau[block, head], config.row_scale)[0]
     image, side, grid = explained.image, config.image_size, config.grid
@@ -180,9 +180,9 @@ def activity(tally: Tally) -> Figure:
     return figure
 
 
-def energy(made: Estimate, title: str = "") -> Figure:
+def energy(estimate: Estimate, title: str = "") -> Figure:
     """The energy of every operator, the dense network beside it, on a logarithmic axis."""
-    return energy_figure(made, title)
+    return energy_figure(estimate, title)
 
 
 def _frame(axes: Any, patch: int, grid: int, side: float) -> None:
@@ -191,6 +191,6 @@ def _frame(axes: Any, patch: int, grid: int, side: float) -> None:
     axes.plot(corners[:, 0], corners[:, 1], color=QUERY, lw=2)
 
 
-def _check_place(count: int, place: int, what: str) -> None:
-    if not 0 <= place < count:
-        raise LapisError(f"{what} {place} does not exist; use 0..{count - 1}")
+def _check_index(count: int, index: int, what: str) -> None:
+    if not 0 <= index < count:
+        raise LapisError(f"{what} {index} does not exist; use 0..{count - 1}")

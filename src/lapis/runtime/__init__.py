@@ -1,7 +1,7 @@
-"""Deployed networks at work: a packed file in, answers out, in integers and without torch."""
+"""Run deployed networks: in integers and without torch."""
 
+from lapis.runtime.accuracy import Evaluation, evaluate_session, merge
 from lapis.runtime.engine import Engine
-from lapis.runtime.evaluate import Evaluation, evaluate, merge
 from lapis.runtime.session import Prediction, Session
 
-__all__ = ["Engine", "Evaluation", "Prediction", "Session", "evaluate", "merge"]
+__all__ = ["Engine", "Evaluation", "Prediction", "Session", "evaluate_session", "merge"]

@@ -1,4 +1,4 @@
-"""The native engine: a network handed to the library once, then bytes of images in and integer logits out."""
+"""The native engine: the library gets a network once, and then computes integer logits from bytes of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lapis.trace import POINTS, Point, Trace, Watched
 
 Logits = npt.NDArray[np.int64]
 
-# As csrc/engine/engine.h has them, which is checked when the library is opened.
+# As in csrc/engine/engine.h; this is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
 
@@ -76,7 +76,7 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_layer": _Layer, "lapis_blo
 
 
 def _library() -> ctypes.CDLL:
-    """The native library with the engine's signatures; LapisError where the engine is not the one described here."""
+    """The native library with the engine's signatures; LapisError if its structs differ from those here."""
     c = native.library()
     native.check_structs(c, _STRUCTS)
     c.lapis_engine_point_name.restype = c.lapis_engine_stage_name.restype = ctypes.c_char_p
@@ -103,7 +103,7 @@ def _library() -> ctypes.CDLL:
 
 @dataclass
 class _Arrays:
-    """Keeps what the library reads alive, contiguous and of the type that it expects."""
+    """Keeps the arrays that the library reads: alive, contiguous and of the expected type."""
 
     kept: list[npt.NDArray[Any]] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class _Arrays:
 
 
 def check_runnable(network: Network) -> None:
-    """Refuse a network that the native engine cannot run and say which executor can."""
+    """Raise an error for a network that the native engine cannot run, naming an executor that can."""
     config = network.config
     if not network.exact:
         raise LapisError(
@@ -136,7 +136,7 @@ def check_runnable(network: Network) -> None:
 
 
 class Engine:
-    """A network packed for this machine. One run at a time; `Session` sees to that."""
+    """A network packed for this machine. Only one run at a time is allowed; `Session` takes care of that."""
 
     def __init__(self, network: Network, threads: int = 1) -> None:
         check_runnable(network)
@@ -172,7 +172,7 @@ class Engine:
         return Watched(self._run(images, addresses, None), trace)
 
     def profile(self, images: Pixels) -> dict[str, int]:
-        """Nanoseconds that the first thread spends in each stage of one run."""
+        """Nanoseconds of the first thread in each stage of one run."""
         spent = np.zeros(len(STAGES), dtype=np.int64)
         self._run(images, None, spent)
         return dict(zip(STAGES, spent.tolist(), strict=True))
@@ -183,7 +183,7 @@ class Engine:
         return int(bytes_of(self._handle, 0)), int(bytes_of(self._handle, 1))
 
     def close(self) -> None:
-        """Give the memory back now; the engine cannot run after it."""
+        """Free the memory; the engine cannot run afterwards."""
         self._close()
 
     def _run(self, images: Pixels, trace: Any, spent: npt.NDArray[np.int64] | None) -> Logits:
@@ -206,7 +206,7 @@ class Engine:
 
 
 def peak_rate() -> float:
-    """Multiply-accumulates a nanosecond that one core can do at best with the selected kernels; 0 where unknown."""
+    """The most multiply-accumulates per nanosecond of one core with the selected kernels; 0 if unknown."""
     return float(_library().lapis_engine_peak())
 
 

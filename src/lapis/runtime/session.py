@@ -1,4 +1,4 @@
-"""A packed model, ready to answer: `Session("model.safetensors").run(images)`. No torch."""
+"""Run a packed model without torch: `Session("model.safetensors").run(images)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lapis.runtime.engine import Engine, check_runnable, check_threads
 from lapis.trace import Watched
 
 ImageLike = str | Path | Pixels
-Images = ImageLike | Sequence[ImageLike]
+ImagesLike = ImageLike | Sequence[ImageLike]
 
 NUMPY = "numpy"
 
@@ -61,11 +61,11 @@ class Session:
             self.executor = kernels.isa()
             self._engine = Engine(network, self.threads)
         else:
-            # Weights live once: in the engine's layout, or as they were read.
+            # Weights are kept only once: in the engine's layout, or as they were read.
             self.executor = NUMPY
             self._network = network
 
-    def run(self, images: Images) -> Float32:
+    def run(self, images: ImagesLike) -> Float32:
         """Logits (B, classes)."""
         pixels = self.read(images)
         if self._engine is None:
@@ -74,26 +74,26 @@ class Session:
             logits = self._engine.run(pixels)
         return self._real(logits)
 
-    def watch(self, images: Images) -> Watched:
+    def watch(self, images: ImagesLike) -> Watched:
         """Logits, and the codes at every measuring point."""
         logits, trace = self.watch_integers(images)
         return Watched(self._real(logits), trace)
 
-    def watch_integers(self, images: Images) -> Watched:
-        """The same with integer logits, as every executor of the network gives them."""
+    def watch_integers(self, images: ImagesLike) -> Watched:
+        """As `watch`, with integer logits, which are the same for every executor."""
         pixels = self.read(images)
         if self._engine is None:
             return integer.watch(self._numpy(), pixels)
         with self._lock:
             return self._engine.watch(pixels)
 
-    def predict(self, images: Images, k: int = 5) -> list[list[Prediction]]:
+    def predict(self, images: ImagesLike, k: int = 5) -> list[list[Prediction]]:
         """The k likeliest classes of every image, best first; equal logits in the order of the classes."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise LapisError(f"k={k!r} is not a number of classes; use an integer of at least 1")
         return [self._ranked(row, k) for row in self.run(images)]
 
-    def read(self, images: Images) -> Pixels:
+    def read(self, images: ImagesLike) -> Pixels:
         """Arrays or files, one or many, as the (B, size, size, 3) bytes that the network takes."""
         size = self.config.image_size
         if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.ndim == 4:
@@ -113,7 +113,7 @@ class Session:
         return self.class_names[index] if self.class_names else str(index)
 
     def memory(self) -> dict[str, int]:
-        """Bytes of weights as held, and of working memory (numpy takes its own as it goes)."""
+        """Bytes of the stored weights and of working memory, which is 0 for numpy."""
         if self._engine is not None:
             weights, working = self._engine.memory()
             return {"weights": weights, "working": working}
@@ -122,7 +122,7 @@ class Session:
         arrays += [getattr(block, name).weight for block in network.blocks for name in ("qkv", "proj", "fc1", "fc2")]
         return {"weights": sum(array.nbytes for array in arrays), "working": 0}
 
-    def profile(self, images: Images) -> dict[str, int]:
+    def profile(self, images: ImagesLike) -> dict[str, int]:
         """CPU nanoseconds of the first thread in each stage of one run."""
         if self._engine is None:
             raise LapisError("stages are timed in the native engine only; this session runs in numpy")

@@ -1,4 +1,4 @@
-"""Training: recipes, objective, loop, evaluation, ablations."""
+"""Training a network from a recipe: the objective, the loop, evaluation and ablations."""
 
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe

@@ -1,4 +1,4 @@
-"""Ablations: variants of one recipe under one schedule and one set of seeds, as a table, a CSV and a plot."""
+"""Ablations: train variants of one recipe with the same schedule and seeds, and compare them in a table and a plot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Variant:
 
 
 def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
-    """The rows of a study around the recipe `base`; `settings` change every one of them alike."""
+    """The variants of the recipe `base` in a study; `settings` apply to every one of them."""
     if study not in STUDIES:
         raise LapisError(f"unknown ablation {study!r}; {nearest(study, STUDIES)}use {', '.join(STUDIES)}")
     if study == "deployment":
@@ -69,9 +69,9 @@ def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
 def run_study(
     rows: list[Variant], seeds: Sequence[int], data: Path | None, out: Path, processes: Processes, quiet: bool = False
 ) -> list[dict[str, Any]] | None:
-    """Train every variant with every seed, one after the other; None where a run was asked to stop.
+    """Train every variant with every seed, one after the other; None if a run was stopped.
 
-    What is finished is not run again, what was interrupted is resumed: the same command continues a study.
+    Finished runs are not repeated and interrupted ones are resumed, so the same command continues a study.
     """
     records: list[dict[str, Any]] = []
     for seed in seeds:
@@ -102,18 +102,18 @@ def write_study(study: str, title: str, records: list[dict[str, Any]], out: Path
 
 
 def table(study: str, records: list[dict[str, Any]]) -> str:
-    """Mean and range over seeds, one row a variant, with the paper's figure where there is one."""
+    """Mean and range over seeds, one row per variant, with the paper's figure where there is one."""
     names = list(dict.fromkeys(record["variant"] for record in records))
     lines = [f"{'variant':<12} {'top-1 %':>8} {'range':>15} {'energy mJ':>10} {'seeds':>5} {'paper %':>8}"]
     for name in names:
-        mine = [record for record in records if record["variant"] == name]
-        tops = [record["top1"] for record in mine]
-        energies = [record["energy_mj"] for record in mine if record["energy_mj"] != ""]
+        runs = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in runs]
+        energies = [record["energy_mj"] for record in runs if record["energy_mj"] != ""]
         energy = f"{sum(energies) / len(energies):.4f}" if energies else "-"
         paper = PAPER[study].get(name)
         printed = "-" if paper is None else f"{paper:.2f}"
         spread = f"{min(tops):.2f}..{max(tops):.2f}"
-        lines.append(f"{name:<12} {_mean(tops):>8.2f} {spread:>15} {energy:>10} {len(mine):>5} {printed:>8}")
+        lines.append(f"{name:<12} {_mean(tops):>8.2f} {spread:>15} {energy:>10} {len(runs):>5} {printed:>8}")
     return "\n".join(lines)
 
 
@@ -126,7 +126,7 @@ def _folder(out: Path, variant: str, seed: int) -> Path:
 
 
 def _finished(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
-    """The summary of a run that reached its end with this very recipe."""
+    """The summary of a finished run of this recipe; None if there is none."""
     if not (folder / SUMMARY_FILE).is_file():
         return None
     written = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
@@ -156,17 +156,17 @@ def _plot(study: str, title: str, records: list[dict[str, Any]], path: Path) -> 
     axes = figure.subplots()
     names = list(dict.fromkeys(record["variant"] for record in records))
     for index, name in enumerate(names):
-        mine = [record for record in records if record["variant"] == name]
-        tops = [record["top1"] for record in mine]
+        runs = [record for record in records if record["variant"] == name]
+        tops = [record["top1"] for record in runs]
         if study == "relation":
             axes.bar(index, _mean(tops), width=0.6, color="#26619c")
             axes.plot([index] * len(tops), tops, "o", color="black", markersize=3)
         else:
-            axes.plot([record["energy_mj"] for record in mine], tops, "o", label=name)
+            axes.plot([record["energy_mj"] for record in runs], tops, "o", label=name)
     if study == "relation":
         axes.set_xticks(range(len(names)), names)
     else:
-        axes.set_xlabel("energy of an image, mJ (the paper's convention)")
+        axes.set_xlabel("energy per image, mJ (the paper's convention)")
         axes.legend(frameon=False)
     axes.set_ylabel("test top-1 (%)")
     axes.set_title(title)

@@ -1,4 +1,4 @@
-"""The state of a run on disk: everything that decides the next step, written whole or not at all."""
+"""The state of a run on disk: everything that the next step depends on, written atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = 1
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state whole; on any failure the last good one stays as it was."""
+    """Write the state atomically; if that fails, the last good one stays."""
     target = folder / STATE_FILE
     try:
         write_atomically(target, lambda file: torch.save({"version": VERSION, **state}, file))
@@ -39,7 +39,7 @@ def load_state(folder: Path) -> dict[str, Any]:
 
 
 def reason(error: BaseException) -> str:
-    """One line that says why, from an error or from the one that caused it."""
+    """The reason in one line, from an error or from the error that caused it."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

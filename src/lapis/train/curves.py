@@ -1,4 +1,4 @@
-"""The curves of a run as one picture."""
+"""A plot of a run's loss and accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lapis.train.log import read_evaluations, read_steps
 
 
 def plot_curves(folder: Path, title: str) -> Path:
-    """Loss and test accuracy over steps, from the run's own log."""
+    """Draw loss and test accuracy over the steps, from the run's log."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -21,12 +21,12 @@ def plot_curves(folder: Path, title: str) -> Path:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     loss, accuracy = figure.subplots(1, 2)
-    at = [int(row["step"]) for row in steps]
-    loss.plot(at, [float(row["loss"]) for row in steps], linewidth=1, label="loss")
+    numbers = [int(row["step"]) for row in steps]
+    loss.plot(numbers, [float(row["loss"]) for row in steps], linewidth=1, label="loss")
     for part in ("ce", "logit", "feature"):
         values = [float(row[part]) for row in steps]
         if any(values):
-            loss.plot(at, values, linewidth=0.7, alpha=0.7, label=part)
+            loss.plot(numbers, values, linewidth=0.7, alpha=0.7, label=part)
     loss.set_xlabel("step")
     loss.set_title("training loss")
     loss.legend(frameon=False, fontsize=8)

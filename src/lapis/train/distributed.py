@@ -1,4 +1,4 @@
-"""One process or many: who we are, and the few sums that processes share."""
+"""Training in one process or many: the rank of this process, and the sums over all processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's place among all."""
+    """The rank of this process, the number of processes, and the device of this one."""
 
     rank: int
     world: int
@@ -25,7 +25,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """The process that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Processes:
         return total / self.world
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up anywhere: all processes then stop at the same step."""
+        """Whether the flag is set in any process, so that all can stop at the same step."""
         if self.world == 1:
             return flag
         raised = torch.tensor(float(flag), device=self.device)
@@ -45,7 +45,7 @@ class Processes:
         return bool(raised)
 
     def gather(self, value: Value) -> list[Value]:
-        """What every process has, in order of rank, on every process."""
+        """The values of all processes in order of rank, returned on every process."""
         if self.world == 1:
             return [value]
         values: list[Value | None] = [None] * self.world
@@ -58,16 +58,16 @@ class Processes:
 
 
 def join(name: str = "auto") -> Processes:
-    """Take our place among the processes that torchrun started; alone without it."""
+    """Join the processes that torchrun started; without torchrun there is only this one."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    place = device(name)
+    device = choose_device(name)
     if world > 1:
         if "MASTER_ADDR" not in os.environ:
             raise LapisError(f"WORLD_SIZE={world} without MASTER_ADDR; start several processes with torchrun")
-        if place.type == "cuda":
-            torch.cuda.set_device(place)
-        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
-    return Processes(rank, world, place)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Processes(rank, world, device)
 
 
 def leave(processes: Processes) -> None:
@@ -75,15 +75,15 @@ def leave(processes: Processes) -> None:
         dist.destroy_process_group()
 
 
-def device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        place = torch.device(name)
+        device = torch.device(name)
     except RuntimeError as error:
         raise LapisError(f"device {name!r} is unknown; use auto, cpu or cuda") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise LapisError("device cuda was asked for, and torch sees no GPU here; use --device cpu")
-    return place
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise LapisError("device cuda was requested, but torch finds no GPU; use --device cpu")
+    return device

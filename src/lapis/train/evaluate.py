@@ -17,7 +17,7 @@ def evaluate(
     watched: int = WATCHED_IMAGES,
     on_batch: Callable[[Scores], None] = lambda scores: None,
 ) -> Scores:
-    """Scores over all batches; the first `watched` images also give activities."""
+    """Scores over all batches; activities are measured on the first `watched` images."""
     scores = Scores()
     training = network.training
     network.eval()

@@ -1,4 +1,4 @@
-"""The record of a run: steps.csv, evaluations.jsonl, and the same for TensorBoard where it is installed."""
+"""The log of a run: steps.csv, evaluations.jsonl, and the same values for TensorBoard where it is installed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Log:
 
 
 def read_steps(folder: Path) -> list[dict[str, str]]:
-    """The rows of steps.csv; a line that a killed process left unfinished is no row."""
+    """The rows of steps.csv; a line that a killed process left incomplete is skipped."""
     path = folder / STEPS_FILE
     if not path.is_file():
         return []
@@ -75,6 +75,6 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
 def _board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # an extra; the CSV and JSON files say the same
+    except ImportError:  # optional; the CSV and JSON files hold the same values
         return None
     return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

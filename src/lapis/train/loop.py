@@ -1,4 +1,4 @@
-"""The training loop: from a recipe to a trained network, and from any interruption back onto the same path."""
+"""The training loop: it trains the network of a recipe. An interrupted run continues with exactly the same steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
 from lapis.display import Display
 from lapis.energy import energy_of, save_tally
 from lapis.errors import LapisError
-from lapis.files import sweep, write_text
+from lapis.files import remove_unfinished, write_text
 from lapis.native import CodesError
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
@@ -32,7 +32,7 @@ from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_FILE, STATE_F
 from lapis.scores import Scores
 from lapis.train.checkpoint import load_state, save_state
 from lapis.train.curves import plot_curves
-from lapis.train.distributed import Processes, device
+from lapis.train.distributed import Processes, choose_device
 from lapis.train.evaluate import evaluate
 from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
@@ -48,17 +48,17 @@ TEST_BATCH = 100
 
 
 class _StoppedError(Exception):
-    """The run was asked to stop in the middle of an evaluation."""
+    """The run must stop in the middle of an evaluation."""
 
 
 @dataclass
 class Progress:
-    """What a state file must remember beside tensors."""
+    """What a state file holds besides tensors."""
 
     step: int = 0
     best: float = -1.0
     seconds: float = 0.0
-    # An evaluation was due at this step and was cut off.
+    # An evaluation at this step was interrupted and must be repeated.
     evaluation_due: bool = False
     last: dict[str, Any] = field(default_factory=dict)
 
@@ -79,12 +79,12 @@ def train(
     resume: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run `recipe` to its end, or until it is asked to stop; the run's files lie in `out`. Returns a summary.
+    """Run `recipe` to its end, or until it is stopped; the run's files are in `out`. Returns a summary.
 
     Without `processes` this process trains alone, on a GPU where there is one.
     """
     spare_matrix_unit()
-    processes = processes or Processes(0, 1, device("auto"))
+    processes = processes or Processes(0, 1, choose_device("auto"))
     if not resume and (out / STATE_FILE).exists():
         raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
     state = load_state(out) if resume else None
@@ -94,7 +94,7 @@ def train(
             raise LapisError(
                 f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
             )
-    processes.barrier()  # nobody writes before everybody has looked
+    processes.barrier()  # no process writes before all have checked the folder
     if processes.first:
         prepare_folder(out, recipe)
     run = Run(recipe, data, out, processes, quiet or not processes.first)
@@ -108,7 +108,7 @@ def prepare_folder(out: Path, recipe: Recipe) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LapisError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
-    sweep(out)
+    remove_unfinished(out)
     write_text(out / RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
 
 
@@ -152,7 +152,7 @@ class Run:
 
     @torch.no_grad()
     def _calibrated(self, model: LapisViT) -> LapisViT:
-        """With the steps and taus that the first weights did not bring, from training images as they are."""
+        """Find the steps and taus that the first weights lack, on training images without augmentation."""
         if is_calibrated(model):
             return model
         few = spread(self.train_images, self.recipe.data.calibrate)
@@ -176,7 +176,7 @@ class Run:
                     log.close()
         summary = self._summary(stopped)
         if self.processes.first and not stopped:
-            save_network(self.out / LAST_FILE, self.evaluated, self._about())
+            save_network(self.out / LAST_FILE, self.evaluated, self._metadata())
             plot_curves(self.out, self.recipe.name)
             write_text(self.out / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary
@@ -211,7 +211,9 @@ class Run:
                     self._save(time.monotonic() - started)
                     saved_at = time.monotonic()
                 if stopping:
-                    display.say(f"stopped at step {progress.step} of {self.total}, saved; continue with --resume")
+                    display.print_line(
+                        f"stopped at step {progress.step} of {self.total}, saved; continue with --resume"
+                    )
                     return
                 if progress.step >= self.total:
                     break
@@ -228,7 +230,7 @@ class Run:
                 try:
                     terms = self._forward(part)
                 except CodesError as error:
-                    # A quantizer's codes are integers unless its input was no number: the loss would be none either.
+                    # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
                     raise self._diverged(math.nan) from error
                 (terms.loss / len(parts)).backward()
             values = torch.stack([value.detach() for value in terms])
@@ -245,12 +247,12 @@ class Run:
 
     def _diverged(self, loss: float) -> LapisError:
         return LapisError(
-            f"the loss is {loss} at step {self.progress.step + 1}; the state saved before is untouched: "
+            f"the loss is {loss} at step {self.progress.step + 1}; the state that was saved before is unchanged: "
             "start again with a lower optim.lr"
         )
 
     def _local_gradients(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients are reduced over processes once, with the last part of a batch."""
+        """Gradients are averaged over processes once, with the last part of a batch."""
         if isinstance(self.module, DistributedDataParallel) and not last:
             return self.module.no_sync()
         return nullcontext()
@@ -259,8 +261,8 @@ class Run:
         device = self.processes.device
         images, targets = part.images.to(device, non_blocking=True), part.targets.to(device, non_blocking=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.recipe.optim.precision == "bf16"):
-            taught = None if self.teacher is None else self.teacher(images)
-            terms: Terms = self.module(images, targets, taught)
+            teacher_output = None if self.teacher is None else self.teacher(images)
+            terms: Terms = self.module(images, targets, teacher_output)
         return terms
 
     def _log_step(
@@ -274,20 +276,20 @@ class Run:
         log.step(row | {"accuracy": 100 * values["right"]})
 
     def _evaluate(self, log: Log | None, stop: StopRequest, display: Display, started: float) -> bool:
-        """Test and remember; False where it was asked to stop on the way, to be made up for on resuming."""
+        """Test and log; False if a stop was requested meanwhile, then the resumed run tests again."""
         progress = self.progress
 
-        def look(scores: Scores) -> None:
-            # Alone we may leave at once; with others we all finish, for they wait for our counts.
+        def show_progress(scores: Scores) -> None:
+            # A single process may stop at once; several must all finish, because they wait for each other's counts.
             if stop.requested and self.processes.world == 1:
                 raise _StoppedError
-            seen = min(100, 100 * scores.images * self.processes.world // len(self.test_images))
-            display.update(progress.step, f"testing {seen} %  top-1 {scores.top1:.2f} %")
+            percent = min(100, 100 * scores.images * self.processes.world // len(self.test_images))
+            display.update(progress.step, f"testing {percent} %  top-1 {scores.top1:.2f} %")
 
         batches = self._test_batches(self.test_images, self.processes.rank, self.processes.world)
         model = Evaluated(self.evaluated, self.recipe.preprocess)
         try:
-            own = evaluate(model, batches, self.recipe.keep.watched // self.processes.world, look)
+            own = evaluate(model, batches, self.recipe.keep.watched // self.processes.world, show_progress)
         except _StoppedError:
             return False
         scores = Scores.merged(self.processes.gather(own))
@@ -302,8 +304,8 @@ class Run:
             if scores.tally.images:
                 save_tally(self.out / ACTIVITY_FILE, scores.tally, self.recipe.model)
             if better:
-                save_network(self.out / BEST_FILE, self.evaluated, self._about())
-        display.say(
+                save_network(self.out / BEST_FILE, self.evaluated, self._metadata())
+        display.print_line(
             f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} images"
         )
         return True
@@ -314,7 +316,7 @@ class Run:
     def _note_unreadable(self, parts: tuple[Batch, ...], display: Display) -> None:
         for line in [line for part in parts for line in part.unreadable if line not in self.unreadable]:
             self.unreadable.add(line)
-            display.say(line)
+            display.print_line(line)
             with (self.out / UNREADABLE_FILE).open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         if len(self.unreadable) > UNREADABLE_SHARE * len(self.train_images):
@@ -323,8 +325,8 @@ class Run:
                 f"see {self.out / UNREADABLE_FILE} and repair the data"
             )
 
-    def _about(self) -> dict[str, Any]:
-        """What a network's file says of its training."""
+    def _metadata(self) -> dict[str, Any]:
+        """What a network's file records about its training."""
         known = {
             name: self.progress.last[name]
             for name in ("top1", "top5", "images", "activity")

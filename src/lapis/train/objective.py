@@ -1,4 +1,4 @@
-"""The loss: cross entropy, and with a teacher the distillation of its logits and features."""
+"""The loss: cross entropy and, with a teacher, the distillation of its logits and features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Terms(NamedTuple):
 class Objective(nn.Module):
     """ce CE(y, p) + logit KD(p_teacher, p) + feature FD(f_teacher, P f), P one learned linear map.
 
-    A module, so that the map trains with the student and both are reduced over processes as one.
+    It is a module, so that the map trains together with the student and both are averaged over processes.
     """
 
     def __init__(self, student: LapisViT, distill: Distill, teacher_width: int | None) -> None:
@@ -37,11 +37,11 @@ class Objective(nn.Module):
         if teacher_width is not None and distill.feature:
             width = student.config.width
             self.project = nn.Linear(width, teacher_width)
-            if width == teacher_width:  # a student of its teacher's width starts where the two agree
+            if width == teacher_width:  # with equal widths, start from the identity
                 nn.init.eye_(self.project.weight)
                 nn.init.zeros_(self.project.bias)
 
-    def forward(self, images: Tensor, targets: Tensor, taught: Tapped | None) -> Terms:
+    def forward(self, images: Tensor, targets: Tensor, teacher_output: Tapped | None) -> Terms:
         taps = () if self.project is None else self.distill.student_blocks
         logits, features = self.student.tap(images, taps)
         logits = logits.float()
@@ -50,19 +50,20 @@ class Objective(nn.Module):
         logit = feature = zero
         loss = ce
         if self.has_teacher:
-            if taught is None:
-                raise LapisError("this objective distils, and was given no teacher's output")
-            logit = logit_distillation(logits, taught.logits.float(), self.distill.temperature)
+            if teacher_output is None:
+                raise LapisError("distillation needs the teacher's output, and no teacher's output was given")
+            logit = logit_distillation(logits, teacher_output.logits.float(), self.distill.temperature)
             if self.project is not None:
-                feature = self._feature_distillation(features, taught.features)
+                feature = self._feature_distillation(features, teacher_output.features)
             loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
         right = (logits.argmax(1) == targets.argmax(1)).float().mean()
         return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
 
-    def _feature_distillation(self, features: list[Tensor], taught: list[Tensor]) -> Tensor:
+    def _feature_distillation(self, features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
         assert self.project is not None
         losses = [
-            feature_distillation(self.project(mine), theirs) for mine, theirs in zip(features, taught, strict=True)
+            feature_distillation(self.project(ours), theirs)
+            for ours, theirs in zip(features, teacher_features, strict=True)
         ]
         return torch.stack(losses).mean()
 
@@ -75,7 +76,7 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def logit_distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """T**2 KL(softmax(teacher/T) || softmax(student/T)), mean over the batch.
 
-    The square keeps the gradient's size when the temperature changes.
+    The factor T**2 keeps the gradient's size when the temperature changes.
     """
     log_p = F.log_softmax(student / temperature, dim=1)
     log_q = F.log_softmax(teacher / temperature, dim=1)
@@ -86,7 +87,7 @@ def feature_distillation(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean of (LN(student) - LN(teacher))**2 over tokens (n, N, D), LN without learned scale."""
     if student.shape != teacher.shape:
         raise LapisError(
-            f"features of student {tuple(student.shape)} and teacher {tuple(teacher.shape)} do not line up; "
+            f"features of student {tuple(student.shape)} and teacher {tuple(teacher.shape)} do not match; "
             "both must see the same number of tokens: the same image and patch size"
         )
     width = student.shape[-1:]

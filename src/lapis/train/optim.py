@@ -1,4 +1,4 @@
-"""AdamW with parameter groups, warm-up and cosine, and the moving average of weights."""
+"""AdamW with parameter groups, the learning-rate schedule, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lapis.nn.model import LapisViT
 from lapis.train.recipe import Optim
 
-# Quantizer steps, offsets and time constants: never decayed, with a learning rate of their own.
+# Quantizer steps, offsets and time constants: no weight decay, and a separate learning rate.
 STEP_NAMES = ("log_step", "offset", "log_tau")
 
 

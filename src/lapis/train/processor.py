@@ -1,4 +1,4 @@
-"""What torch must be told about a processor before it computes in bf16."""
+"""A setting that torch needs on some processors before it computes in bf16."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-# The page of CPUID that gives the shape of AMX's tiles.
+# The CPUID leaf that gives the shape of AMX's tiles.
 TILE_PAGE = 0x1D
 
 
 def spare_matrix_unit(cpuinfo: Path = CPUINFO) -> bool:
-    """Keep oneDNN from AMX where a hypervisor announces it but hides its tiles: it would die of an illegal instruction.
+    """Keep oneDNN from using AMX where a hypervisor announces it but hides its tiles: oneDNN would crash there.
 
-    Counts only before torch's first product. What the user has set stays. True where AMX is kept out.
+    It has an effect only before torch's first product. A value that the user has set stays. True if AMX is now off.
     """
     try:
         text = cpuinfo.read_text(encoding="utf-8")

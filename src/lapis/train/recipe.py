@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what a training run does, frozen, and changed by name only."""
+"""A recipe holds every setting of a training run. It is frozen; a changed copy is made by naming the settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Data:
-    """Which images. A limit of 0 takes all; `calibrate` images find steps and taus before the first step.
+    """Which images to use. A limit of 0 takes all; steps and taus are found on `calibrate` images first.
 
-    `crop` is the share of the shorter side that a test image keeps.
+    `crop` is the share of the shorter side that is kept of a test image.
     """
 
     dataset: Dataset = "cifar10"
@@ -43,7 +43,7 @@ class Data:
 class Optim:
     """AdamW, linear warm-up, cosine to zero. `batch` counts images over all processes and accumulated parts.
 
-    step_scale and head_scale multiply the learning rate of steps, offsets and taus, and of the classifier.
+    step_scale multiplies the learning rate of steps, offsets and taus, head_scale that of the classifier.
     """
 
     lr: float = 1e-4
@@ -77,7 +77,7 @@ class Optim:
 class Distill:
     """loss = ce CE + logit KD + feature FD with a teacher; cross entropy alone without one.
 
-    Tokens after student_blocks[i] are drawn to those after teacher_blocks[i] of the teacher, counted from 0.
+    Tokens after student_blocks[i] are trained to match those after teacher_blocks[i] of the teacher, counted from 0.
     """
 
     teacher: str = ""
@@ -95,7 +95,7 @@ class Distill:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """How often a run evaluates, logs and saves; 0 steps saves by the clock alone."""
+    """How often a run evaluates, logs and saves; with save_steps=0, only save_minutes counts."""
 
     evaluate_epochs: float = 1.0
     log_steps: int = 20
@@ -115,8 +115,8 @@ class Checkpointing:
 class Recipe:
     """One training run.
 
-    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `lift` raises the
-    unsigned points of a network that they do not calibrate above zero, see `lapis.nn.lift`.
+    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `lift` shifts the
+    values at unsigned points above zero where the first weights bring no calibration, see `lapis.nn.lift`.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Recipe:
 
     @property
     def preprocess(self) -> Preprocess:
-        """How the trained network wants its images."""
+        """How images are prepared for the trained network."""
         mean, std = normalisation(self.data.normalise)
         return Preprocess(self.model.image_size, mean, std, "bicubic", self.data.crop)
 
@@ -140,13 +140,13 @@ class Recipe:
         return dataclasses.asdict(self)
 
     def with_overrides(self, settings: list[str]) -> Recipe:
-        """A copy with `a.b=c` settings applied at once, the last of a key winning; an unknown key names the nearest."""
+        """A copy with all `a.b=c` settings applied; the last value of a key counts."""
         recipe: Recipe = with_settings(self, settings)
         return recipe
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
-    """`key: this against that` for every value in which two recipes differ."""
+    """`key: one against other` for every value in which two recipes differ."""
     found: list[str] = []
     for name in sorted({*one, *other}):
         a, b = one.get(name), other.get(name)

@@ -11,12 +11,12 @@ from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.train.recipe import Data
 
-# Of the packaged slice, the first images train and the rest test.
+# Of the packaged slice, this many images are for training and the rest for testing.
 SLICE_TRAINS = 320
 
 
 def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
-    """(training images, test images), cut to the recipe's limits."""
+    """(training images, test images), limited as the recipe says."""
     train: Images
     test: Images
     if data.dataset == "slice":
@@ -24,9 +24,9 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
         order = np.arange(len(whole))
         train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
     else:
-        place = resolve_data(folder, data.dataset)
+        folder = resolve_data(folder, data.dataset)
         dataset = None if data.dataset == "imagenet" else data.dataset
-        train, test = open_images(place, "train", dataset), open_images(place, "test", dataset)
+        train, test = open_images(folder, "train", dataset), open_images(folder, "test", dataset)
     return _cut(train, data.limit), _cut(test, data.test_limit)
 
 

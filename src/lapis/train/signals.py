@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop at the next step, so that it can save first."""
+"""Ctrl-C and SIGTERM stop a run after the current step, so that it can save its state first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class StopRequest:
-    """Within this context the first signal raises a flag; a second Ctrl-C interrupts at once."""
+    """In this context the first signal sets a flag; a second Ctrl-C interrupts at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -18,7 +18,7 @@ class StopRequest:
         self.previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python forbids handlers
+        if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
             self.previous = {number: signal.signal(number, self._note) for number in self.SIGNALS}
         return self
 

@@ -20,7 +20,7 @@ from lapis.positions import offset_count
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
     """A network of `config` that starts from `source`; with no source, from random weights.
 
-    Quantizers that the source has are kept where they still mean the same; the others are left to be calibrated.
+    Quantizers of the source are kept where their meaning is the same; the others are calibrated later.
     """
     torch.manual_seed(generator_seed)
     if not source:
@@ -39,7 +39,7 @@ def _carry_over(model: LapisViT, tensors: dict[str, Tensor], old: LapisConfig, s
     new, own = model.config, model.state_dict()
     for field in ("style", "width", "depth", "heads", "mlp_ratio", "patch_size"):
         if getattr(old, field) != getattr(new, field):
-            raise LapisError(f"{source} has {field}={getattr(old, field)}, the recipe {getattr(new, field)}")
+            raise LapisError(f"{source} has {field}={getattr(old, field)}, the recipe has {getattr(new, field)}")
     if "pos_embed" in tensors and old.grid != new.grid:
         tensors["pos_embed"] = resize_positions(tensors["pos_embed"], new.grid)
     for name in [name for name in tensors if name.endswith("relation.position.table")]:
@@ -48,7 +48,7 @@ def _carry_over(model: LapisViT, tensors: dict[str, Tensor], old: LapisConfig, s
     fresh = _changed_parts(model, old)
     if old.classes != new.classes:
         fresh |= {"head.weight", "head.bias"}
-    # A part that only the old network has (a quantizer of another stage) is dropped; nothing else may be unknown.
+    # A quantizer that only the old network has is dropped; any other unknown tensor is an error.
     dropped = {name for name in tensors.keys() - own.keys() if _belongs_to_quantizer(name)}
     kept = {name: tensor for name, tensor in tensors.items() if name not in fresh and name not in dropped}
     fresh |= {name for name in own.keys() - tensors.keys() if _belongs_to_quantizer(name)}
@@ -64,12 +64,12 @@ def _changed_parts(model: LapisViT, old: LapisConfig) -> set[str]:
     for name, module in model.named_modules():
         if not isinstance(module, Calibrated):
             continue
-        twin = parts.get(name)
-        same = type(twin) is type(module)
-        if isinstance(module, Quantizer) and isinstance(twin, Quantizer):
-            same = same and (module.low, module.high) == (twin.low, twin.high)
-        if isinstance(module, ActivationQuantizer) and isinstance(twin, ActivationQuantizer):
-            same = same and module.mode == twin.mode
+        previous = parts.get(name)
+        same = type(previous) is type(module)
+        if isinstance(module, Quantizer) and isinstance(previous, Quantizer):
+            same = same and (module.low, module.high) == (previous.low, previous.high)
+        if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
+            same = same and module.mode == previous.mode
         if isinstance(module, DistanceRelation):
             same = same and old.window == new.window and old.modes.qk == new.modes.qk
         if not same:

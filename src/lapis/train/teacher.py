@@ -1,4 +1,4 @@
-"""The teacher: a frozen network that sees the student's images at its own normalisation."""
+"""The teacher: a frozen network that gets the student's images in its own normalisation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Teacher:
 
 
 def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
-    """The recipe's teacher, or None; one that cannot teach this student is refused."""
+    """The recipe's teacher, or None; a teacher that does not fit the student is an error."""
     if not recipe.distill.teacher:
         return None
     ours_at, theirs_at = recipe.distill.student_blocks, recipe.distill.teacher_blocks

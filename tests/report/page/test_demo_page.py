@@ -11,26 +11,26 @@ import pytest
 from lapis import pack
 from lapis.cli import demo
 from lapis.data.slice import CIFAR10_CLASSES
-from lapis.report.page.demo_page import Told, facts, write_report
+from lapis.report.page.demo_page import DemoResults, facts, write_report
 from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResults, Path]:
     from lapis.convert.fold import from_model
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(CONFIG, seed=2)
     pack.save(folder / "small.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
-    made = demo.tell(folder / "small.safetensors", 380, "Made <here>.", folder, 0.0, lambda step, line: None)
+    made = demo.run_checks(folder / "small.safetensors", 380, "Made <here>.", folder, 0.0, lambda step, line: None)
     write_report(folder / "index.html", made)
     return made, folder / "index.html"
 
 
-def test_the_report_shows_every_figure(told: tuple[Told, Path], open_file: Callable[..., Any]) -> None:
-    made, path = told
+def test_the_report_shows_every_figure(results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
+    made, path = results
     page, shown = open_file(path), facts(made)
     tiles = page.locator("#headline dd").all_inner_texts()
     assert tiles[0] == f"{shown['accuracy']['top1']:.1f} %"
@@ -44,16 +44,20 @@ def test_the_report_shows_every_figure(told: tuple[Told, Path], open_file: Calla
     assert page.locator("#energy .ours-dot").count() > 5
 
 
-def test_the_link_leads_to_the_explained_image(told: tuple[Told, Path], open_file: Callable[..., Any]) -> None:
-    page = open_file(told[1])
+def test_the_link_leads_to_the_explained_image(
+    results: tuple[DemoResults, Path], open_file: Callable[..., Any]
+) -> None:
+    page = open_file(results[1])
     page.click("#explain")
     page.wait_for_url("**/explain.html")
     page.evaluate("Lapis.ready")
-    assert page.inner_text("#prediction").endswith(told[0].answers[0].label)
+    assert page.inner_text("#prediction").endswith(results[0].answers[0].label)
 
 
-def test_the_report_fits_a_phone_and_turns_dark(told: tuple[Told, Path], open_file: Callable[..., Any]) -> None:
-    page = open_file(told[1], viewport={"width": 390, "height": 844}, color_scheme="light")
+def test_the_report_fits_a_phone_and_turns_dark(
+    results: tuple[DemoResults, Path], open_file: Callable[..., Any]
+) -> None:
+    page = open_file(results[1], viewport={"width": 390, "height": 844}, color_scheme="light")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(ground)

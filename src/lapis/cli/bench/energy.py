@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from lapis import models
-from lapis.bench.contenders import RIVALS
-from lapis.bench.joules import compare, packages
+from lapis.bench.contenders import OTHER_ENGINES
+from lapis.bench.joules import compare_energy, packages
 from lapis.bench.machine import machine
-from lapis.bench.worker import Log
-from lapis.cli.bench.present import Findings, deliver, out_option, rounds_option, say
+from lapis.bench.worker import BenchLog
+from lapis.cli.bench.present import Findings, deliver, out_option, report_progress, rounds_option
 from lapis.cli.options import json_option
 from lapis.runtime import Session
 
@@ -21,7 +21,7 @@ SHOWN = ("engine", "joules_per_image", "cpu_ms_per_image")
 @click.command()
 @click.argument("model", default="lapis_tiny_cifar10")
 @click.option(
-    "--engine", "names", multiple=True, type=click.Choice(RIVALS), default=RIVALS,
+    "--engine", "names", multiple=True, type=click.Choice(OTHER_ENGINES), default=OTHER_ENGINES,
     help="Engines beside ours; repeat it. Default: all.",
 )  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images in one call.")
@@ -41,8 +41,8 @@ def command(model: str, names: tuple[str, ...], batch: int, rounds: int, out: Pa
     """
     network = models.open(model).network()
     zones, reason = packages()
-    log = Log(say)
-    rows = compare(network, names, batch, rounds, zones, log)
+    log = BenchLog(report_progress)
+    rows = compare_energy(network, names, batch, rounds, zones, log)
     extra = {
         "model": model,
         "executor": Session(network).executor,

@@ -7,10 +7,18 @@ from pathlib import Path
 import click
 
 from lapis.bench.contenders import CONTENDERS
-from lapis.bench.engine import race
+from lapis.bench.engine import compare_engines
 from lapis.bench.machine import machine, thread_count
-from lapis.bench.worker import Log
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, say, shapes_option
+from lapis.bench.worker import BenchLog
+from lapis.cli.bench.present import (
+    Findings,
+    deliver,
+    out_option,
+    report_progress,
+    require_kernels,
+    rounds_option,
+    shapes_option,
+)
 from lapis.cli.options import json_option
 from lapis.runtime.engine import MAX_THREADS
 
@@ -53,9 +61,9 @@ def command(
     Example:
       lapis bench engine --shape small --threads 1 --batch 1 --engine lapis --engine torch
     """
-    kernels_needed()
-    log = Log(say)
-    rows = [row for shape in shapes for row in race(shape, names, threads, batches, rounds, log)]
+    require_kernels()
+    log = BenchLog(report_progress)
+    rows = [row for shape in shapes for row in compare_engines(shape, names, threads, batches, rounds, log)]
     findings = Findings(
         "engine",
         machine(),

@@ -9,7 +9,7 @@ import click
 
 from lapis.bench.growth import SIDES, draw, empty_figure, growth
 from lapis.bench.machine import machine
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option
+from lapis.cli.bench.present import Findings, deliver, out_option, require_kernels, rounds_option
 from lapis.cli.options import json_option
 
 SHOWN = ("tokens", "ms_per_block", "attention_ms_per_block")
@@ -32,7 +32,7 @@ def command(sides: tuple[int, ...], rounds: int, out: Path | None, as_json: bool
     Example:
       lapis bench growth --side 224 --side 448 --out bench/results
     """
-    kernels_needed()
+    require_kernels()
     if out is not None:
         # Rather now than after measuring: where matplotlib is missing this raises.
         empty_figure()

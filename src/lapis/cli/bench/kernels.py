@@ -9,9 +9,9 @@ import click
 from lapis import native
 from lapis.bench.machine import machine, thread_count
 from lapis.bench.sizes import KERNEL_SIZES
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, say
+from lapis.cli.bench.present import Findings, deliver, out_option, report_progress, require_kernels, rounds_option
 from lapis.cli.options import json_option
-from lapis.models import torch_needed
+from lapis.models import require_torch
 
 SHOWN = ("contender", "median_ms", "spread", "times_ours", "times_ours_low", "times_ours_high", "target")
 
@@ -47,15 +47,15 @@ def command(
     Example:
       lapis bench kernels --size paper --rounds 25
     """
-    torch_needed("lapis bench kernels")
+    require_torch("lapis bench kernels")
     import torch
 
-    from lapis.bench.kernels import compare
+    from lapis.bench.kernels import compare_kernels
 
-    kernels_needed()
+    require_kernels()
     with native.force(isa or native.isa()):
         facts = machine() | {"torch": torch.__version__}
-        rows = compare(sizes, threads, rounds, step, say)
+        rows = compare_kernels(sizes, threads, rounds, step, report_progress)
     findings = Findings(
         "kernels",
         facts,

@@ -8,9 +8,9 @@ import click
 
 from lapis.bench.machine import machine
 from lapis.bench.sizes import MEMORY_SIZES, Size
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option
+from lapis.cli.bench.present import Findings, deliver, out_option, require_kernels
 from lapis.cli.options import json_option
-from lapis.models import torch_needed
+from lapis.models import require_torch
 
 SHOWN = ("batch", "heads", "tokens", "channels", "way", "extra_mb")
 
@@ -33,9 +33,9 @@ def command(sizes: tuple[tuple[int, int, int, int], ...], out: Path | None, as_j
     Example:
       lapis bench memory --size 1 1 2048 64
     """
-    torch_needed("lapis bench memory")
+    require_torch("lapis bench memory")
     from lapis.bench.memory import peaks
 
-    kernels_needed()
+    require_kernels()
     rows = list(peaks([Size(*size) for size in sizes]))
     deliver(Findings("memory", machine(), rows, SHOWN), out, as_json)

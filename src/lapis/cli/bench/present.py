@@ -45,7 +45,11 @@ def out_option(what: str = "a CSV") -> Decorator:
     """--out, whose folder is made before anything is measured, so that no result is lost for want of it."""
     kind = click.Path(file_okay=False, path_type=Path)
     return click.option(
-        "--out", type=kind, metavar="FOLDER", callback=_made, help=f"Write {what} to this folder. Default: no file."
+        "--out",
+        type=kind,
+        metavar="FOLDER",
+        callback=_create_folder,
+        help=f"Write {what} to this folder. Default: no file.",
     )
 
 
@@ -62,13 +66,13 @@ def shapes_option() -> Decorator:
     )  # fmt: skip
 
 
-def kernels_needed() -> None:
+def require_kernels() -> None:
     """Refuse where the native kernels are missing."""
     if not native.available():
         raise LapisError(f"this measures the native kernels, which are not available here: {native.describe()}")
 
 
-def say(line: str) -> None:
+def report_progress(line: str) -> None:
     """Progress, on standard error."""
     click.echo(line, err=True)
 
@@ -111,7 +115,7 @@ def _table(title: str, fields: Sequence[str], rows: Iterable[Any]) -> Table:
     return table
 
 
-def _made(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
+def _create_folder(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

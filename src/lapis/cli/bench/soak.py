@@ -8,7 +8,7 @@ import click
 
 from lapis.bench.machine import machine
 from lapis.bench.soak import soak
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, say
+from lapis.cli.bench.present import Findings, deliver, out_option, report_progress, require_kernels
 from lapis.cli.options import json_option
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
 
@@ -30,7 +30,7 @@ def command(predictions: int, out: Path | None, as_json: bool) -> int:
     Example:
       lapis bench soak --predictions 10000
     """
-    kernels_needed()
-    row = soak(predictions, say)
+    require_kernels()
+    row = soak(predictions, report_progress)
     deliver(Findings("soak", machine(), [row], SHOWN, extra={"holds": row.holds}), out, as_json)
     return EXIT_OK if row.holds else EXIT_BROKEN_PROMISE

@@ -8,7 +8,7 @@ import click
 
 from lapis.bench.machine import machine
 from lapis.bench.stages import NETWORKS, stages
-from lapis.cli.bench.present import Findings, deliver, kernels_needed, out_option, rounds_option, shapes_option
+from lapis.cli.bench.present import Findings, deliver, out_option, require_kernels, rounds_option, shapes_option
 from lapis.cli.options import json_option
 
 SHOWN = ("stage", "ms_per_image", "gmac_per_s", "share_of_limit")
@@ -29,7 +29,7 @@ def command(shapes: tuple[str, ...], rounds: int, out: Path | None, as_json: boo
     Example:
       lapis bench stages --shape small
     """
-    kernels_needed()
+    require_kernels()
     rows = [row for shape in shapes for network in NETWORKS for row in stages(shape, network, rounds)]
     findings = Findings(
         "stages", machine(), rows, SHOWN, title=lambda row: f"{row.shape}, {row.network} network, 1 thread"

@@ -8,14 +8,14 @@ from typing import Any
 
 import lapis
 from lapis.energy import Estimate
+from lapis.report.checks import Answer, Equality, Speed, Subject
 from lapis.report.page.page import data_url, energy_rows, fill, write_html
-from lapis.report.story import Answer, Equality, Speed, Subject
-from lapis.runtime.evaluate import Evaluation
+from lapis.runtime.accuracy import Evaluation
 from lapis.trace import Tally
 
 
 @dataclass(frozen=True)
-class Told:
+class DemoResults:
     """Everything that one run of the story found; `training` says how a model that was trained here came to be."""
 
     subject: Subject
@@ -31,38 +31,38 @@ class Told:
     training: str = ""
 
 
-def facts(told: Told) -> dict[str, Any]:
+def facts(results: DemoResults) -> dict[str, Any]:
     """The figures, for people and machines; no pictures."""
-    subject, events = told.subject, told.equality.events
+    subject, events = results.subject, results.equality.events
     return {
         "version": lapis.__version__,
-        "machine": told.machine,
+        "machine": results.machine,
         "model": subject.path.stem,
         "bytes": subject.path.stat().st_size,
         "engine": subject.engine,
         "window": subject.config.window,
-        "training": told.training,
-        "accuracy": told.accuracy.to_dict(),
-        "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in told.equality.agreements],
-        "promises_hold": told.equality.holds,
+        "training": results.training,
+        "accuracy": results.accuracy.to_dict(),
+        "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
+        "promises_hold": results.equality.holds,
         "spikes": sum(events.spikes.values()) / events.images,
         "operations": sum(events.operations.values()) / events.images,
         "latency": events.window_steps,
-        "activities": told.tally.activities(),
-        "measured": told.tally.images,
-        "energy": energy_rows(told.energy),
+        "activities": results.tally.activities(),
+        "measured": results.tally.images,
+        "energy": energy_rows(results.energy),
         "speed": {
-            "ours_ms": told.speed.ours_ms,
-            "rival_ms": told.speed.rival_ms,
-            "rival": told.speed.rival,
-            "ratio": told.speed.ratio,
+            "ours_ms": results.speed.ours_ms,
+            "rival_ms": results.speed.rival_ms,
+            "rival": results.speed.rival,
+            "ratio": results.speed.ratio,
         },
-        "seconds": told.seconds,
-        "explain": told.explain,
+        "seconds": results.seconds,
+        "explain": results.explain,
     }
 
 
-def write_report(path: Path, told: Told) -> int:
+def write_report(path: Path, results: DemoResults) -> int:
     """Write the report and return its size in bytes."""
     answers = [
         {
@@ -72,7 +72,8 @@ def write_report(path: Path, told: Told) -> int:
             "label": answer.label,
             "right": answer.right,
         }
-        for answer in told.answers
+        for answer in results.answers
     ]
-    title = f"Lapis demo · {told.subject.path.stem}"
-    return write_html(path, fill("demo", title, facts(told) | {"answers": answers}, ("dom.js", "charts.js", "demo.js")))
+    title = f"Lapis demo · {results.subject.path.stem}"
+    data = facts(results) | {"answers": answers}
+    return write_html(path, fill("demo", title, data, ("dom.js", "charts.js", "demo.js")))

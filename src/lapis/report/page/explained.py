@@ -15,7 +15,7 @@ from lapis.errors import LapisError
 from lapis.trace import Tally, Trace
 
 
-class Leak(NamedTuple):
+class LeakFactors(NamedTuple):
     """beta = mantissa 2**-(32 + exponent), (L, H) each: the integer leak of a deployed network."""
 
     mantissa: npt.NDArray[np.uint32]
@@ -43,7 +43,7 @@ class Explained:
     trace: Trace
     tau: npt.NDArray[np.float64]
     delays: npt.NDArray[np.int64] | None = None
-    leak: Leak | None = None
+    leak: LeakFactors | None = None
     readout: ReadoutScale | None = None
     model: str = ""
     executor: str = ""

@@ -18,7 +18,7 @@ from lapis.report.page.explained import Explained, ReadoutScale
 
 
 def explain_model(
-    network: LapisViT, image: np.ndarray, preprocess: Preprocess, class_names: tuple[str, ...] = (), **about: Any
+    network: LapisViT, image: np.ndarray, preprocess: Preprocess, class_names: tuple[str, ...] = (), **details: Any
 ) -> Explained:
     """Run `network` on one image (S, S, 3) of bytes and keep everything that fired."""
     if not network.config.quantize:
@@ -37,7 +37,7 @@ def explain_model(
         delays=_delays(network),
         readout=_readout(network),
         executor="PyTorch, the quantized network in FP32",
-        **about,
+        **details,
     )
 
 

@@ -11,14 +11,14 @@ from lapis.deploy import integer
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
-from lapis.report.page.explained import Explained, Leak, ReadoutScale
+from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale
 from lapis.trace import Watched
 
 # Images (B, S, S, 3) to real logits and a trace, such as `Session.watch`; the integer model where there is none.
 Watch = Callable[[Pixels], Any]
 
 
-def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **about: Any) -> Explained:
+def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **details: Any) -> Explained:
     """Run a deployed network on one image of any size and keep everything that fired."""
     pixels = network.preprocess.resize(image)
     logits, trace = watch(pixels[None]) if watch is not None else _watch(network, pixels[None])
@@ -34,12 +34,12 @@ def explain_network(network: Network, image: Pixels, watch: Watch | None = None,
         trace=trace,
         tau=time_constant(mantissa, exponent),
         delays=np.stack(delays) if delays else None,
-        leak=Leak(mantissa, exponent),
+        leak=LeakFactors(mantissa, exponent),
         readout=ReadoutScale(
             np.array([float(block.readout.scale) for block in blocks]),
             np.array([float(block.readout.shift) for block in blocks]),
         ),
-        **{"executor": "the integer model"} | about,
+        **{"executor": "the integer model"} | details,
     )
 
 

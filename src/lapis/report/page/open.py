@@ -22,13 +22,13 @@ def explain(model: str, image: str) -> Explained:
     """The run of any model on an image file or `slice:N`: deployed where it can be, else as it is trained."""
     opened = models.open(model)
     pixels, label = open_image(image)
-    about: dict[str, Any] = {"model": Path(model).name, "picture": Path(image).name, "label": label}
+    details: dict[str, Any] = {"model": Path(model).name, "picture": Path(image).name, "label": label}
     if opened.kind != "checkpoint" or _deployable(opened):
         network = opened.network()
         session = Session(network)
         how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
-        return explain_network(network, pixels, session.watch, executor=how, **about)
-    return _explain_checkpoint(opened, pixels, about)
+        return explain_network(network, pixels, session.watch, executor=how, **details)
+    return _explain_checkpoint(opened, pixels, details)
 
 
 def open_image(image: str) -> tuple[Pixels, str]:
@@ -46,10 +46,10 @@ def _deployable(opened: Opened) -> bool:
     return all(getattr(opened.config, name) == value for name, value in DEPLOYED.items())
 
 
-def _explain_checkpoint(opened: Opened, pixels: Pixels, about: dict[str, Any]) -> Explained:
+def _explain_checkpoint(opened: Opened, pixels: Pixels, details: dict[str, Any]) -> Explained:
     """A network that cannot be deployed yet, run in torch as it is trained."""
     network = opened.model()
     from lapis.report.page.from_model import explain_model
 
     prepare = opened.preprocess
-    return explain_model(network, prepare.resize(pixels), prepare, opened.class_names, **about)
+    return explain_model(network, prepare.resize(pixels), prepare, opened.class_names, **details)

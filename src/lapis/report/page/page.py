@@ -135,11 +135,11 @@ def _delays(explained: Explained) -> dict[str, Any] | None:
     return {"offsets": table.shape[1], "table": base64.b64encode(zlib.compress(table.tobytes())).decode()}
 
 
-def energy_rows(made: Estimate) -> dict[str, Any]:
+def energy_rows(estimate: Estimate) -> dict[str, Any]:
     """The sums of an estimate, and ours beside dense for every operator."""
-    ours, dense = _by_operator(made.rows), _by_operator(made.dense_rows)
-    return made.summary() | {
-        "node": made.costs.node,
+    ours, dense = _by_operator(estimate.rows), _by_operator(estimate.dense_rows)
+    return estimate.summary() | {
+        "node": estimate.costs.node,
         "rows": [
             {
                 "operator": name,

@@ -1,4 +1,4 @@
-"""Recipes by name: one file each, which opens with its command, the figure expected and ours where we ran it."""
+"""Recipes by name, one file per recipe. Its docstring gives the command, the expected accuracy and ours."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of that name; an unknown one is an error naming the nearest."""
+    """The recipe with this name; the error for an unknown name suggests the nearest."""
     if name not in names():
         raise LapisError(f"unknown recipe {name!r}; {nearest(name, names())}recipes: {', '.join(names())}")
     recipe: Recipe = import_module(f"{__name__}.{name}").RECIPE
     return recipe
 
 
-def about(name: str) -> str:
+def summary(name: str) -> str:
     """The first line of a recipe's file."""
     load(name)
     return (import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""The teacher at 128 px, from the one at 96: patches of 4 by 4 pixels of an image instead of 5.3.
+"""The teacher at 128 px, starting from the one at 96: a patch covers 4 by 4 original pixels instead of 5.3 by 5.3.
 
 Command:   lapis train cifar10_tiny_teacher_128 --data DIR --start runs/cifar10_tiny_teacher
 Expected:  about 95 %; this stage is ours.

@@ -1,6 +1,6 @@
-"""lapis_tiny on CIFAR-10 at 128 px in the paper's own mode: every negative value is silence.
+"""lapis_tiny on CIFAR-10 at 128 px in the paper's own mode: a negative value gives no spike.
 
-It starts from the signed network, lifted: biases raise what it says above zero, so that little is silenced.
+It starts from the signed network, lifted: biases shift its values above zero, so that few are lost.
 
 Command:   lapis train cifar10_tiny_unsigned --data DIR --start runs/cifar10_tiny
              --teacher runs/cifar10_tiny_teacher_128

@@ -1,4 +1,4 @@
-"""A picture of one neuron's life."""
+"""A picture of one neuron's history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapis.deploy.neuron import Life
+from lapis.deploy.neuron import NeuronHistory
 from lapis.report.figures import QUERY, new_figure
 
 if TYPE_CHECKING:
@@ -17,37 +17,39 @@ EXCITES, INHIBITS = "#0072b2", "#999999"
 SHOWN = 40
 
 
-def neuron_life(life: Life, title: str) -> Figure:
+def neuron_figure(history: NeuronHistory, title: str) -> Figure:
     """Spikes arriving, the current and the membrane they build, and the falling threshold that meets it."""
-    window = life.window
+    window = history.window
     figure = new_figure(7.2, 5.4)
     spikes, current, membrane = figure.subplots(3, 1, sharex=True, height_ratios=(1.5, 1, 1.8))
-    order = np.argsort(-np.abs(life.arrivals).sum(axis=0))[:SHOWN]
-    step, synapse = np.nonzero(life.arrivals[:, order])
-    weights = life.arrivals[:, order][step, synapse]
-    size = 8 + 60 * np.abs(weights) / max(1e-9, float(np.abs(life.arrivals).max()))
+    order = np.argsort(-np.abs(history.arrivals).sum(axis=0))[:SHOWN]
+    step, synapse = np.nonzero(history.arrivals[:, order])
+    weights = history.arrivals[:, order][step, synapse]
+    size = 8 + 60 * np.abs(weights) / max(1e-9, float(np.abs(history.arrivals).max()))
     spikes.scatter(step, synapse, s=size, marker="|", c=np.where(weights > 0, EXCITES, INHIBITS), linewidths=1.6)
     spikes.set(ylabel=f"{len(order)} strongest\nsynapses", yticks=[])
     spikes.set_title(title, fontsize=10)
     spikes.text(0.98, 0.9, "blue excites, grey inhibits", transform=spikes.transAxes, fontsize=8, ha="right")
     listening, firing = np.arange(window), window + np.arange(window)
-    current.step(np.append(listening, window), np.append(life.current, life.current[-1]), where="post", color=EXCITES)
+    current.step(
+        np.append(listening, window), np.append(history.current, history.current[-1]), where="post", color=EXCITES
+    )
     current.axhline(0, color="#cccccc", linewidth=0.8)
     current.set_ylabel("current I")
     current.text(0.98, 0.8, "I += w on a spike", transform=current.transAxes, fontsize=8, ha="right")
-    held = np.full(window + 1, life.voltage[-1])
-    membrane.plot(np.concatenate([listening, firing, [2 * window]]), np.append(life.voltage, held), color=EXCITES)
-    falling = np.append(life.threshold, life.threshold[-1])
+    held = np.full(window + 1, history.voltage[-1])
+    membrane.plot(np.concatenate([listening, firing, [2 * window]]), np.append(history.voltage, held), color=EXCITES)
+    falling = np.append(history.threshold, history.threshold[-1])
     membrane.step(np.append(firing, 2 * window), falling, where="post", color="black")
     membrane.text(0.02, 0.85, "V += I at every step", transform=membrane.transAxes, fontsize=8)
     membrane.text(
         0.98, 0.9, "the threshold falls one level per step", transform=membrane.transAxes, fontsize=8, ha="right"
     )
-    if life.spike < window:
-        when = window + life.spike
-        membrane.plot([when], [life.voltage[-1]], "o", color=QUERY)
+    if history.spike < window:
+        when = window + history.spike
+        membrane.plot([when], [history.voltage[-1]], "o", color=QUERY)
         membrane.axvline(when, color=QUERY, linewidth=1)
-        label = f" fires at n = {life.spike}, so z = T - n = {window - life.spike}"
+        label = f" fires at n = {history.spike}, so z = T - n = {window - history.spike}"
         membrane.text(0.98, 0.75, label, transform=membrane.transAxes, color=QUERY, fontsize=9, ha="right")
     membrane.set(ylabel="membrane V", xlabel="step: the window it listens in, then the window it fires in")
     for axes in (spikes, current, membrane):

@@ -19,7 +19,7 @@ from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
 from lapis.preprocess import Pixels
-from lapis.runtime.evaluate import Evaluation, evaluate
+from lapis.runtime.accuracy import Evaluation, evaluate_session
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Tally
 
@@ -102,7 +102,7 @@ def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[s
     ]
 
 
-def compare(subject: Subject, images: Pixels) -> Equality:
+def compare_executors(subject: Subject, images: Pixels) -> Equality:
     """Spikes and engine against the integer model: every code at every measuring point, and the logits."""
     pixels = subject.session.read(images[:ENGINE_IMAGES])
     events = Events(subject.config.window)
@@ -116,12 +116,12 @@ def compare(subject: Subject, images: Pixels) -> Equality:
     return Equality((*spikes.agreements, *engine.agreements), events)
 
 
-def score(subject: Subject, images: Pixels, labels: Labels) -> Evaluation:
+def measure_accuracy(subject: Subject, images: Pixels, labels: Labels) -> Evaluation:
     """Top-1 and top-5 with the engine."""
-    return evaluate(subject.session, images, labels)
+    return evaluate_session(subject.session, images, labels)
 
 
-def spend(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
+def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
     """What fired over the images, and the energy of one image at those activities, under the paper's convention."""
     tally = Tally()
     for pixels, _ in _batches(subject.session.read(images), BATCH):
@@ -129,7 +129,7 @@ def spend(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
     return tally, estimate(subject.config, tally)
 
 
-def race(subject: Subject, image: Pixels) -> Speed:
+def measure_speed(subject: Subject, image: Pixels) -> Speed:
     """The engine beside the dense network of the same shape in PyTorch FP32, taking turns."""
     pixels = subject.session.read(image[None])
     runs: dict[str, Callable[[], object]] = {"ours": lambda: subject.session.run(pixels)}

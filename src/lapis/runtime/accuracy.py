@@ -1,4 +1,4 @@
-"""Accuracy of a session over many images, whole or in shards that other processes take, and their merging."""
+"""Accuracy of a session over many images, in one process or in shards over several, which are then merged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Collection(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How many of the images of some shards were right; `shards` of `of` were counted over a set of `total`.
+    """How many images were classified correctly, in `shards` out of `of` shards of a set of `total` images.
 
     An image that cannot be read is left out of `images` and named in `unreadable`.
     """
@@ -42,12 +42,12 @@ class Evaluation:
 
     @property
     def top1(self) -> float:
-        """Percent of images whose likeliest class is theirs."""
+        """Percent of images whose likeliest class is correct."""
         return 100.0 * self.correct / self.images
 
     @property
     def top5(self) -> float:
-        """Percent of images whose class is among the five likeliest."""
+        """Percent of images whose correct class is among the five likeliest."""
         return 100.0 * self.correct5 / self.images
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Evaluation:
         return cls(**numbers, shards=tuple(shards), unreadable=tuple(unreadable))
 
 
-def evaluate(
+def evaluate_session(
     session: Session,
     images: Collection,
     labels: Sequence[int] | npt.NDArray[Any],
@@ -77,27 +77,27 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     watched: tuple[Tally, int] | None = None,
 ) -> Evaluation:
-    """Count right answers over every `of`-th image from `shard` on; `progress(done, count)` after each batch.
+    """Count correct answers. `shard` (i, n) takes every n-th image from i on; each batch calls `progress(done, count)`.
 
-    `watched` is a tally to fill and how many images are enough for it: those are watched, the others only run.
+    `watched` is a tally and the number of images that it needs: so many are traced, the others only run.
     """
     index, of = check_shard(shard)
     if batch < 1:
         raise LapisError(f"batch={batch} must be at least 1")
     if len(images) != len(labels):
         raise LapisError(f"{len(images)} images came with {len(labels)} labels")
-    mine = range(index, len(images), of)
-    if not mine:
+    indices = range(index, len(images), of)
+    if not indices:
         raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
     truth, scores = np.asarray(labels), Scores()
-    for start in range(0, len(mine), batch):
-        read, chosen = _read(images, mine[start : start + batch], scores.unreadable)
+    for start in range(0, len(indices), batch):
+        read, chosen = _read(images, indices[start : start + batch], scores.unreadable)
         if read:
             scores.count(_answer(session, read, watched), truth[chosen])
         if progress is not None:
-            progress(min(start + batch, len(mine)), len(mine))
+            progress(min(start + batch, len(indices)), len(indices))
     if not scores.images:
-        raise LapisError(f"none of the {len(mine)} images could be read; the first: {scores.unreadable[0]}")
+        raise LapisError(f"none of the {len(indices)} images could be read; the first: {scores.unreadable[0]}")
     counts = (scores.images, scores.right, scores.right_in_five)
     return Evaluation(*counts, len(images), (index,), of, tuple(scores.unreadable))
 
@@ -125,7 +125,7 @@ def _answer(session: Session, read: list[Any], watched: tuple[Tally, int] | None
 
 
 def merge(results: Iterable[Evaluation]) -> Evaluation:
-    """One result from those of all shards; a shard that is missing, doubled or of another set is an error."""
+    """One result from those of all shards; a missing or repeated shard, or one of another set, is an error."""
     parts = list(results)
     if not parts:
         raise LapisError("no results were given to merge")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lapis.errors import LapisError
-from lapis.runtime import Evaluation, Session, evaluate, merge
+from lapis.runtime import Evaluation, Session, evaluate_session, merge
 from tests.networks import images_for, wide_network
 
 COUNT = 23
@@ -23,11 +23,11 @@ def test_shards_merge_to_the_whole(session: Session) -> None:
     images = np.random.default_rng(1).integers(0, 256, (COUNT, 20, 20, 3), dtype=np.uint8)
     logits = session.run(images)
     labels = np.where(np.arange(COUNT) % 3 == 0, logits.argmax(axis=1), 0)
-    whole = evaluate(session, images, labels, batch=4)
+    whole = evaluate_session(session, images, labels, batch=4)
     assert whole.correct == int((logits.argmax(axis=1) == labels).sum())
     order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
     assert whole.correct5 == int((order == labels[:, None]).any(axis=1).sum())
-    shards = [evaluate(session, images, labels, batch=5, shard=(i, 4)) for i in range(4)]
+    shards = [evaluate_session(session, images, labels, batch=5, shard=(i, 4)) for i in range(4)]
     merged = merge(Evaluation.from_dict(json.loads(json.dumps(shard.to_dict()))) for shard in reversed(shards))
     assert (merged.images, merged.correct, merged.correct5) == (COUNT, whole.correct, whole.correct5)
     assert merged.top1 == whole.top1
@@ -35,7 +35,7 @@ def test_shards_merge_to_the_whole(session: Session) -> None:
 
 def test_progress_ends_at_the_count(session: Session) -> None:
     seen: list[tuple[int, int]] = []
-    evaluate(session, images_for(wide_network(), 7), [0] * 7, batch=3, progress=lambda *step: seen.append(step))
+    evaluate_session(session, images_for(wide_network(), 7), [0] * 7, batch=3, progress=lambda *step: seen.append(step))
     assert seen == [(3, 7), (6, 7), (7, 7)]
 
 
@@ -63,9 +63,9 @@ def test_a_damaged_result_is_refused(fields: object) -> None:
 @pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (30, 31)])
 def test_a_shard_that_holds_nothing_is_refused(session: Session, shard: tuple[int, int]) -> None:
     with pytest.raises(LapisError, match="shard"):
-        evaluate(session, images_for(wide_network(), 3), [0, 1, 2], shard=shard)
+        evaluate_session(session, images_for(wide_network(), 3), [0, 1, 2], shard=shard)
 
 
 def test_images_and_labels_must_match(session: Session) -> None:
     with pytest.raises(LapisError, match="3 images came with 2 labels"):
-        evaluate(session, images_for(wide_network(), 3), [0, 1])
+        evaluate_session(session, images_for(wide_network(), 3), [0, 1])

@@ -7,19 +7,19 @@ import io
 import numpy as np
 import pytest
 
-from lapis.deploy.neuron import Life
+from lapis.deploy.neuron import NeuronHistory
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[plot]'")
 
-from lapis.report.neuron import neuron_life
+from lapis.report.neuron_figure import neuron_figure
 
 
 @pytest.mark.parametrize("spike", [0, 3, 4])
 def test_a_picture_has_three_panels_and_marks_the_spike(spike: int) -> None:
     arrivals = np.array([[0, 3], [-2, 0], [0, 0], [0, 0]])
     current = np.cumsum(arrivals.sum(axis=1))
-    life = Life(4, arrivals, current, np.cumsum(current), np.array([9, 7, 5, 3]), spike, 4 - spike)
-    figure = neuron_life(life, "a neuron")
+    history = NeuronHistory(4, arrivals, current, np.cumsum(current), np.array([9, 7, 5, 3]), spike, 4 - spike)
+    figure = neuron_figure(history, "a neuron")
     assert len(figure.axes) == 3
     marked = [line for line in figure.axes[2].lines if line.get_marker() == "o"]
     assert len(marked) == (spike < 4)
