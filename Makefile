@@ -50,6 +50,7 @@ format: $(READY) tools/biome/node_modules/.ready  ## rewrite the code as the for
 	$(BIOME) --write $(PAGE)
 
 native: $(READY)  ## rebuild the kernels after a change in csrc/
+	@[ -f build/native/build.ninja ] || rm -rf build/native  # what an install without a compiler left
 	@if command -v $(CC) >/dev/null; then \
 	  $(CMAKE) -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DLAPIS_IN_PLACE=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && \
 	  $(CMAKE) --build build/native; \
