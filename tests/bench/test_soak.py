@@ -8,7 +8,7 @@ import pytest
 from lapis.bench.soak import ALLOWED_KB, SoakRow, soak
 from lapis.deploy.arithmetic import Float32
 from lapis.runtime import Session
-from lapis.runtime.session import Images
+from lapis.runtime.session import ImagesLike
 
 pytestmark = pytest.mark.usefixtures("needs_kernels")
 
@@ -29,7 +29,7 @@ def test_an_answer_that_changes_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     run = Session.run
     calls = []
 
-    def drift(self: Session, images: Images) -> Float32:
+    def drift(self: Session, images: ImagesLike) -> Float32:
         calls.append(1)
         drifted: Float32 = run(self, images) + np.float32(len(calls) == 40)
         return drifted
@@ -47,7 +47,7 @@ def test_a_leak_is_seen_although_the_process_was_larger_before(monkeypatch: pyte
     run = Session.run
     leaked = []
 
-    def leak(self: Session, images: Images) -> Float32:
+    def leak(self: Session, images: ImagesLike) -> Float32:
         leaked.append(bytearray(b"x") * (1 << 20))
         return run(self, images)
 
