@@ -51,7 +51,8 @@ def _set_embedding(model: LapisViT, network: Network) -> None:
     config, projection = network.config, model.patch_embed.proj
     assert projection.bias is not None
     mean, std = np.array(network.preprocess.mean), np.array(network.preprocess.std)
-    per_byte = np.ldexp(network.patch_weight.astype(np.float64), -(_shift(network) + network.fraction_bits)[:, None])
+    bits = network.patch_shift.astype(np.int64) + network.fraction_bits
+    per_byte = np.ldexp(network.patch_weight.astype(np.float64), -bits[:, None])
     real = per_byte.reshape(config.width, config.patch_size, config.patch_size, 3) * 255.0
     _set(projection.weight, (real * std).transpose(0, 3, 1, 2))
     start = np.ldexp(network.position.astype(np.float64), -network.fraction_bits)
@@ -63,10 +64,6 @@ def _set_embedding(model: LapisViT, network: Network) -> None:
         _set(model.cls_token, np.zeros((1, 1, config.width)))
         _set(model.pos_embed, start[None])
         _set(projection.bias, bias)
-
-
-def _shift(network: Network) -> npt.NDArray[np.int64]:
-    return network.patch_shift.astype(np.int64)
 
 
 def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction_bits: int) -> None:
@@ -88,13 +85,13 @@ def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction
     _set_quantizer(v, v_step, v_offset)
     _set_quantizer(readout, readout_step, readout_offset)
     unit, origin = np.repeat([qk_step, qk_step, v_step], d), np.repeat([0.0, 0.0, v_offset], d)
-    _set_linear(attn.qkv, block.qkv, unit / input_step, (block.qkv.shift - 0.5) * unit + origin, 0.0)
+    _set_linear(attn.qkv, block.qkv, unit / input_step, (block.qkv.shift.astype(np.float64) - 0.5) * unit + origin)
     _set_residual(attn.proj, block.proj, readout_step, readout_offset, target.gamma_1, fraction_bits)
     _set_relation(with_tau(attn.relation), block)
     mlp_step = _set_norm(target.norm2, block.mlp_norm, required(mlp.input))
     hidden = ladder_grid(block.rise, config.low("mlp_hidden"), fixed_origin=mlp_hidden.offset is None)
     _set_quantizer(mlp_hidden, hidden.step, hidden.offset)
-    _set_linear(mlp.fc1, block.fc1, np.full(config.hidden, 1 / mlp_step), block.fc1.shift.astype(np.float64), 0.0)
+    _set_linear(mlp.fc1, block.fc1, np.full(config.hidden, 1 / mlp_step), block.fc1.shift.astype(np.float64))
     _set_residual(mlp.fc2, block.fc2, hidden.step, hidden.offset, target.gamma_2, fraction_bits)
 
 
@@ -119,8 +116,8 @@ def _ratio(layer: Layer, input_step: float) -> float:
     return float(np.sqrt(np.square(real).mean())) or TYPICAL_WEIGHT
 
 
-def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offset: float) -> None:
-    """Real weights of the integer ones: each row's step is its scale times `unit`."""
+def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offset: float = 0.0) -> None:
+    """Real weights of the integer ones: each row's step is its scale times `unit`; codes stand for z s + offset."""
     step = layer.scale.astype(np.float64) * unit
     real = layer.weight.astype(np.float64) * step[:, None]
     _set(target.weight, real)
