@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lapis.errors import LapisError
-from lapis.preprocess import Preprocess
+from lapis.preprocess import Preprocess, UnreadableImageError, decode_image
 from tests.resize_reference import resize
 
 
@@ -102,3 +103,34 @@ def test_a_record_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None
 def test_what_is_no_image_is_refused(image: Any) -> None:
     with pytest.raises(LapisError, match="images are"):
         Preprocess(4).resize(image)
+
+
+def _encoded(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def test_grey_of_16_bits_keeps_its_shades() -> None:
+    ramp = np.linspace(0, 65535, 256).round().astype(np.uint16).reshape(16, 16)
+    pixels = decode_image(_encoded(Image.fromarray(ramp)), "ramp.png")
+    assert (pixels == np.arange(256, dtype=np.uint8).reshape(16, 16)[:, :, None]).all()
+
+
+def test_samples_without_an_agreed_range_are_refused() -> None:
+    wide = Image.fromarray(np.array([[0, 1 << 20]], dtype=np.int32))
+    real = Image.fromarray(np.array([[0.0, 0.5]], dtype=np.float32))
+    for image in (wide, real):
+        with pytest.raises(UnreadableImageError, match="not of 8 or 16 bits"):
+            decode_image(_encoded(image, "TIFF"), "odd.tiff")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photo_is_turned_as_its_camera_says(orientation: int) -> None:
+    upright = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    tag = Image.Exif()
+    tag[0x0112] = orientation
+    stored = Image.fromarray(upright)
+    turn = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}.get(orientation)
+    stored = stored if turn is None else stored.transpose(Image.Transpose(turn))
+    assert (decode_image(_encoded(stored, exif=tag), "photo.png") == upright).all()

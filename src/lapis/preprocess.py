@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from lapis.errors import LapisError
 
@@ -28,6 +28,7 @@ NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
     "cifar": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
 MAX_SIZE = 4096
+MAX_SAMPLE = (1 << 16) - 1
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -130,11 +131,25 @@ def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return np.asarray(image.convert("RGB"))
+            # Cameras store a photo as the sensor lay, and how to turn it beside it.
+            return _as_rgb(ImageOps.exif_transpose(image), where)
+    except UnreadableImageError:
+        raise
     except UnidentifiedImageError as error:
         raise UnreadableImageError(where, "it is not an image; use PNG, JPEG, WebP or another common format") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnreadableImageError(where, str(error)) from error
+
+
+def _as_rgb(image: Image.Image, where: str) -> Pixels:
+    """Three bytes per pixel; samples of 16 bits keep their highest eight, rounded. Pillow would cut them off at 255."""
+    if not image.mode.startswith(("I", "F")):
+        return np.asarray(image.convert("RGB"))
+    samples = np.asarray(image)
+    if image.mode == "F" or (samples.size and not 0 <= int(samples.min()) <= int(samples.max()) <= MAX_SAMPLE):
+        raise UnreadableImageError(where, "its samples are not of 8 or 16 bits; save it as 8-bit or 16-bit grey or RGB")
+    grey = (samples.astype(np.int64) * 255 + MAX_SAMPLE // 2) // MAX_SAMPLE
+    return np.repeat(grey.astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def check_pixels(image: npt.ArrayLike) -> Pixels:
