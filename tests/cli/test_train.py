@@ -38,6 +38,13 @@ def test_a_run_prints_its_summary_and_can_be_evaluated(tmp_path: Path, capsys: p
     assert "files in" in capsys.readouterr().out
 
 
+def test_a_data_folder_of_the_environment_is_for_other_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAPIS_DATA", str(tmp_path))
+    assert main(["train", "smoke", "--out", str(tmp_path / "run"), *TINY]) == EXIT_OK
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -47,6 +54,8 @@ def test_a_run_prints_its_summary_and_can_be_evaluated(tmp_path: Path, capsys: p
         (["smoke", "--set", "optim.batch=1000"], "exceeds the 320 training images"),
         (["smoke", "--start", "missing.safetensors"], "no such file"),
         (["cifar10_tiny", "--data", "/nowhere"], "/nowhere is not a folder; unpack the official CIFAR archive"),
+        (["smoke", "--data", "/nowhere"], "takes no data folder, but /nowhere was given"),
+        (["smoke", "--set", "model.classes=30"], "the images have 10 classes, the network 30"),
         (["smoke", "--device", "abacus"], "use auto, cpu or cuda"),
     ],
 )

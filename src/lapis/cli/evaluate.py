@@ -13,7 +13,7 @@ from lapis import models
 from lapis.cli.options import data_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, spread
+from lapis.data.images import ArrayImages, Images, check_classes, spread
 from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
@@ -139,7 +139,7 @@ class _ByIndex:
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, by the native engine where there is one; torch is not needed."""
     session, tally = Session(opened.network(), work.threads or 1), Tally()
-    _check_classes(images.classes, session.config.classes)
+    check_classes(images.classes, session.config.classes)
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
@@ -180,7 +180,7 @@ def _torch(opened: Opened, images: Images, imported: Import, view: View, work: W
     from lapis.train.evaluate import evaluate
 
     network, state = _network(opened, imported)
-    _check_classes(images.classes, network.config.classes)
+    check_classes(images.classes, network.config.classes)
     preprocess = _preprocess(opened, network.config.image_size, view, small=isinstance(images, ArrayImages))
     if imported.preset is not None:
         _calibrate(network, images, preprocess, imported, work)
@@ -233,12 +233,6 @@ def _import_config(dense: LapisConfig, preset: str | None, size: int | None) -> 
 
 def _note(scores: Scores) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
-
-
-def _check_classes(names: tuple[str, ...], classes: int) -> None:
-    # Folders named by number may cover only some of a network's classes; names must match in number.
-    if len(names) > classes or (len(names) < classes and not all(name.isdecimal() for name in names)):
-        raise LapisError(f"the images have {len(names)} classes, the network {classes}; use a network for this dataset")
 
 
 def _table(record: dict[str, Any]) -> str:

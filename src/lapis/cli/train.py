@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from lapis.cli.options import (
     data_option,
@@ -73,12 +74,20 @@ def command(
         return EXIT_OK
     processes = join(device)
     try:
-        summary = train(chosen, data, out or Path("runs") / recipe, processes, resume, quiet)
+        summary = train(
+            chosen, _folder(chosen.data.dataset, data), out or Path("runs") / recipe, processes, resume, quiet
+        )
     finally:
         leave(processes)
     if processes.first:
         click.echo(json.dumps(summary) if as_json else _lines(summary))
     return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK
+
+
+def _folder(dataset: str, data: Path | None) -> Path | None:
+    """The data folder; LAPIS_DATA serves other recipes and does not count for one on the packaged images."""
+    source = click.get_current_context().get_parameter_source("data")
+    return None if dataset == "slice" and source is ParameterSource.ENVIRONMENT else data
 
 
 def _lines(summary: dict[str, object]) -> str:

@@ -93,3 +93,12 @@ def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> N
         raise LapisError(f"{images} images with {len(labels)} labels; every image needs one")
     if images and not (min(labels) >= 0 and max(labels) < classes):
         raise LapisError(f"labels span {min(labels)}..{max(labels)}, with {classes} classes")
+
+
+def check_classes(names: Sequence[str], classes: int) -> None:
+    """Refuse images whose classes are not those of a network with `classes` outputs.
+
+    Folders named by number may cover only some of a network's classes; names must match in number.
+    """
+    if len(names) > classes or (len(names) < classes and not all(name.isdecimal() for name in names)):
+        raise LapisError(f"the images have {len(names)} classes, the network {classes}; use a network for this dataset")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lapis.data.augment import rand_augment
-from lapis.data.images import ArrayImages, Images
+from lapis.data.images import ArrayImages, Images, check_classes
 from lapis.data.transforms import (
     draw_mix,
     erase,
@@ -112,8 +112,7 @@ class TrainBatches:
             raise LapisError(f"mixup and cutmix pair images: batch={self.batch} must be a multiple of {2 * self.lanes}")
         if self.batch > len(self.images):
             raise LapisError(f"batch={self.batch} exceeds the {len(self.images)} training images")
-        if len(self.images.classes) > self.classes:
-            raise LapisError(f"the data has {len(self.images.classes)} classes, the network {self.classes}")
+        check_classes(self.images.classes, self.classes)
 
     @property
     def whole(self) -> Preprocess:

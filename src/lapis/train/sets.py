@@ -9,6 +9,7 @@ import numpy as np
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
+from lapis.errors import LapisError
 from lapis.train.recipe import Data
 
 # Of the packaged slice, this many images are for training and the rest for testing.
@@ -20,6 +21,11 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
     train: Images
     test: Images
     if data.dataset == "slice":
+        if folder is not None:
+            raise LapisError(
+                f"this recipe trains on the packaged images and takes no data folder, but {folder} was given; "
+                "leave --data out, or choose a dataset: --set data.dataset=cifar10"
+            )
         whole = packaged_images()
         order = np.arange(len(whole))
         train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
