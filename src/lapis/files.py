@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -51,6 +52,15 @@ def remove_unfinished(folder: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write text atomically, as UTF-8."""
     write_atomically(path, text.encode())
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """One line per row below a line of names: `columns`, or those of the first row."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns if columns is not None else list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def save_figure(path: Path, figure: Any, **options: Any) -> None:

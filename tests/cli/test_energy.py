@@ -163,3 +163,12 @@ def test_the_command_needs_neither_torch_nor_matplotlib() -> None:
     check = "import sys, lapis.cli.energy; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_papers_figures_are_written_where_asked(tmp_path: Path) -> None:
+    _run("--paper", "--csv", str(tmp_path / "paper.csv"))
+    rows = list(csv.DictReader((tmp_path / "paper.csv").read_text().splitlines()))
+    assert len(rows) == len(json.loads(_run("--paper", "--json"))["figures"])
+    with pytest.raises(LapisError, match="--chart draws the estimate"):
+        _run("--paper", "--chart", str(tmp_path / "paper.png"))
+    assert not (tmp_path / "paper.png").exists()

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lapis.bench.machine import slug
-from lapis.files import write_text
+from lapis.files import csv_text, write_text
 
 
 def to_csv(rows: Sequence[Any], facts: Mapping[str, str]) -> str:
     """One line per row (rows are dataclasses of one kind), each with the facts of the machine."""
-    records = [{**facts, **asdict(row)} for row in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else list(facts), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
+    return csv_text([{**facts, **asdict(row)} for row in rows], None if rows else list(facts))
 
 
 def write_csv(folder: Path, kind: str, rows: Sequence[Any], facts: Mapping[str, str]) -> Path:

@@ -19,7 +19,7 @@ from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tal
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.files import write_text
+from lapis.files import csv_text, write_text
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
@@ -77,7 +77,9 @@ def command(
       lapis energy lapis_large --activity all=0.3 --compare
     """
     if paper:
-        _show_paper(as_json)
+        if chart is not None:
+            raise LapisError("--chart draws the estimate of a MODEL; --paper prints a table, which --csv writes")
+        _show_paper(as_json, csv)
         return
     config, rho, source = subject(model, data, activities, pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
@@ -226,9 +228,11 @@ def _heading(model: str | None, config: LapisConfig) -> str:
     )
 
 
-def _show_paper(as_json: bool) -> None:
-    """Print the comparison, and fail if a figure differs without a reason."""
+def _show_paper(as_json: bool, csv: Path | None) -> None:
+    """Print the comparison, write it where asked, and fail if a figure differs without a reason."""
     shown, solutions = figures(), [solve_large(), solve_base()]
+    if csv is not None:
+        write_text(csv, csv_text([figure.to_dict() for figure in shown]))
     explained = all(figure.equal or figure.difference for figure in shown)
     if as_json:
         content = {

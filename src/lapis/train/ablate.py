@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from lapis.config import ActivationModes, Mode, Relation, nearest
 from lapis.errors import LapisError
-from lapis.files import save_figure, write_atomically
+from lapis.files import csv_text, save_figure, write_text
 from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train import recipes
 from lapis.train.distributed import Processes
@@ -92,11 +90,7 @@ def run_study(
 
 def write_study(study: str, title: str, records: list[dict[str, Any]], out: Path) -> list[Path]:
     """The CSV and, with matplotlib, the plot of a study."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_atomically(out / CSV_FILE, text.getvalue().encode())
+    write_text(out / CSV_FILE, csv_text(records, COLUMNS))
     _plot(study, title, records, out / PLOT_FILE)
     return [out / CSV_FILE, out / PLOT_FILE]
 
