@@ -114,5 +114,5 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(LapisError, match="cannot be written"):
+    with pytest.raises(LapisError, match="cannot write"):
         save_tally(tmp_path, _tally())
