@@ -117,7 +117,7 @@ def test_positions_keep_their_class_token_and_stay_put_at_the_same_grid() -> Non
     assert (resized[:, 0] == positions[:, 0]).all()
     # A constant embedding is constant at every size.
     torch.testing.assert_close(resize_positions(torch.ones(1, 17, 6), 7), torch.ones(1, 50, 6))
-    with pytest.raises(LapisError, match="no square grid"):
+    with pytest.raises(LapisError, match="not a square grid"):
         resize_positions(torch.zeros(1, 16, 6), 4)
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks that check an answer before they time it."""
+"""Benchmarks. Each checks the answers before it measures their time."""

@@ -1,7 +1,7 @@
 """The engines that `lapis bench engine` and `lapis bench energy` compare, and how each is prepared and loaded.
 
-Preparing writes the file that an engine loads; it is a step of its own because exporting and quantizing take memory
-that running does not. All engines but ours run the dense network of the same shape with random weights.
+Preparing writes the file that an engine loads; it is a separate step because exporting and quantizing need more memory
+than running. All engines except ours run the dense network of the same shape with random weights.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from lapis.config import LapisConfig
 from lapis.deploy.network import Network
 from lapis.runtime import Session
 
-# Images that quantizers see to calibrate; their values do not matter for speed.
+# Images for calibration; their values do not affect the speed.
 CALIBRATION_IMAGES = 4
 LAPIS_FILE, BUSY_FILE = "lapis.safetensors", "lapis-busy.safetensors"
 TORCH_FILE = "dense.pt"
 ONNX_FILE, ONNX_DYNAMIC_FILE, ONNX_STATIC_FILE = "dense.onnx", "dynamic.onnx", "static.onnx"
 OPENVINO_FILE, OPENVINO_INT8_FILE = "dense.xml", "int8.xml"
-# Set for an engine that must do without AMX (`lapis.bench.worker`).
+# Set for an engine that must not use AMX (`lapis.bench.worker`).
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What an engine runs: images for a network of this shape, `batch` at a time, on `threads` threads."""
+    """What an engine runs: a network of this shape, with `batch` images per call, on `threads` threads."""
 
     config: LapisConfig
     threads: int
@@ -102,7 +102,7 @@ def _load_torch(workload: Workload, folder: Path) -> Run:
 
 
 def _prepare_nothing(config: LapisConfig, folder: Path) -> None:
-    """Compiled programs cannot be kept as files; they are made where they run."""
+    """Compiled programs cannot be stored in files; they are made when they are loaded."""
 
 
 def _load_torch_int8(workload: Workload, folder: Path) -> Run:
@@ -146,7 +146,7 @@ def _prepare_onnx(config: LapisConfig, folder: Path) -> None:
         dense(config), (images,), str(folder / ONNX_FILE), input_names=["images"],
         dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},), dynamo=True, verbose=False,
     )  # fmt: skip
-    # The exporter notes shapes of values that quantizers then transpose, and fail on.
+    # The exporter stores shapes of values; quantizers transpose the values and then fail.
     model = onnx.load(folder / ONNX_FILE)
     del model.graph.value_info[:]
     onnx.save(model, folder / ONNX_FILE)
@@ -224,7 +224,7 @@ def _load_openvino(file: str) -> Load:
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
         }
-        # Otherwise it computes in bf16 where there is AMX, and in slow reference code if it may not use AMX.
+        # Otherwise it computes in bf16 with AMX, and with slow reference code if AMX is not allowed.
         if file == OPENVINO_FILE or ISA_LIMIT in os.environ:
             properties["INFERENCE_PRECISION_HINT"] = "f32"
         request = core.compile_model(model, "CPU", properties).create_infer_request()
@@ -257,5 +257,5 @@ CONTENDERS = {
         "OpenVINO int8 (NNCF)", (*_OPENVINO, "nncf"), _prepare_openvino_int8, _load_openvino(OPENVINO_INT8_FILE)
     ),
 }
-# Those that run the dense network: every engine but ours.
+# The engines that run the dense network: all except ours.
 OTHER_ENGINES = tuple(name for name in CONTENDERS if not name.startswith(OURS))

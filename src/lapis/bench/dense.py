@@ -11,7 +11,7 @@ from lapis.config import NORM_EPS, LapisConfig
 
 
 class DenseBlock(nn.Module):
-    """One block, its attention in torch's fused operator."""
+    """One block; its attention is torch's fused operator."""
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The deployed engine beside PyTorch, ONNX Runtime and OpenVINO, each in a process of its own, taking turns."""
+"""Time the deployed engine, PyTorch, ONNX Runtime and OpenVINO in turns, each in its own process."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def _compare_at(
         )
         peaks = {name: running[name].finish() for name in turns}
     log.report(f"timed {shape}, {thread_count(workload.threads)}, batch {workload.batch}")
-    walls = {name: [turn.wall_s / workload.batch for turn in seen] for name, seen in turns.items()}
-    for name, seen in turns.items():
+    walls = {name: [turn.wall_s / workload.batch for turn in taken] for name, taken in turns.items()}
+    for name, taken in turns.items():
         low, middle, high = quartiles(walls[name])
         yield EngineRow(
             shape=shape,
@@ -75,7 +75,7 @@ def _compare_at(
             ms_per_image=round(middle * 1e3, 3),
             ms_per_image_low=round(low * 1e3, 3),
             ms_per_image_high=round(high * 1e3, 3),
-            cpu_ms_per_image=round(median(turn.cpu_s for turn in seen) / workload.batch * 1e3, 3),
+            cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / workload.batch * 1e3, 3),
             images_per_s=round(1 / middle, 2),
             times_ours=round(ratio_quartiles(walls[name], walls[OURS])[1], 3) if OURS in walls else None,
             peak_mb=round(peaks[name] / 1e6, 1),

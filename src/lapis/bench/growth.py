@@ -68,7 +68,7 @@ def draw(rows: Sequence[GrowthRow], path: Path) -> None:
 
 
 def empty_figure() -> Any:
-    """A figure without a window; an error that says how to get matplotlib where it is missing."""
+    """A figure without a window; the error says how to install matplotlib where it is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,6 +1,6 @@
-"""Energy that the processor itself counted (RAPL), and CPU time, which is there also where nothing counts energy.
+"""Energy that the processor itself counted (RAPL), and CPU time, which is always available.
 
-RAPL counters are the kernel's powercap zones: energy_uj rises with every microjoule and wraps at max_energy_range_uj.
+RAPL counters are the kernel's powercap zones: energy_uj counts microjoules and starts again at max_energy_range_uj.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def packages(root: Path = POWERCAP) -> tuple[list[Zone], str]:
 
 
 def cost_of(call: Callable[[], Turn], zones: Sequence[Zone]) -> Cost:
-    """The cost of one call, which tells its CPU time itself.
+    """The cost of one call, which returns its own CPU time.
 
-    RAPL counts the whole package, so joules mean something only where nothing else runs.
+    RAPL counts the whole package, so the joules are valid only if nothing else runs.
     """
     before = [zone.read() for zone in zones]
     turn = call()
@@ -80,7 +80,7 @@ def cost_of(call: Callable[[], Turn], zones: Sequence[Zone]) -> Cost:
 
 
 def median_cost(costs: Sequence[Cost]) -> Cost:
-    """The median of joules and of CPU time, each by itself."""
+    """The median of the joules and the median of the CPU time."""
     joules = [cost.joules for cost in costs if cost.joules is not None]
     return Cost(median(joules) if joules else None, median(cost.cpu_s for cost in costs))
 
@@ -92,7 +92,7 @@ def compare_energy(
     workload = Workload(network.config, threads=1, batch=batch)
     with tempfile.TemporaryDirectory(prefix="lapis-bench-") as folder_name:
         folder = Path(folder_name)
-        # Our engine's process loads whatever lies here: this network instead of a random one.
+        # Our engine's process loads the file in this folder: this network instead of a random one.
         pack.save(folder / LAPIS_FILE, network)
         ready = [OURS, *prepare(others, network.config, folder, log)]
         with workers(ready, workload, folder, log) as running:

@@ -1,4 +1,4 @@
-"""The kernels beside what torch offers for the same work: distance, gradient, attention, quantizer, training step."""
+"""Time the kernels and torch on the same tasks: distance, gradient, attention, quantizer, training step."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from lapis.ops.l1_distance import native as l1_native
 from lapis.ops.lsq import eager as lsq_eager
 from lapis.ops.lsq import torch_native as lsq_native
 
-# Of fp32 results near one; the tests hold them to far less.
+# The allowed error of fp32 results near one; the tests are much stricter.
 TOLERANCE = 1e-4
 
 
 def compare_kernels(
     sizes: Sequence[str], threads: Sequence[int], rounds: int, step: bool, report: Callable[[str], None]
 ) -> list[Measurement]:
-    """Every task at these sizes and numbers of threads; `step` adds the training step, once per number of threads."""
+    """Time every task at these sizes and numbers of threads; `step` adds a training step per number of threads."""
     rows: list[Measurement] = []
     for count in threads:
         with thread_budget(count):

@@ -13,7 +13,7 @@ from lapis import native
 
 
 def machine() -> dict[str, str]:
-    """The facts of this machine that a measured number needs beside it."""
+    """The facts of this machine that belong to a measured number."""
     return {
         "machine": processor(),
         "cores": str(_cores()),
@@ -23,7 +23,7 @@ def machine() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name as the kernel gives it, else as Python does."""
+    """The processor's name, from the kernel or else from Python."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

@@ -1,4 +1,4 @@
-"""What attention needs beside its inputs and its result, measured in a fresh process for each way to compute it.
+"""The memory of attention in addition to its inputs and result, measured in a new process for each implementation.
 
 `python -m lapis.bench.memory WAY BATCH HEADS TOKENS CHANNELS` is that process; it prints the bytes.
 """
@@ -19,13 +19,13 @@ from lapis.ops.attention import eager, torch_native
 
 TAU = 30.0
 FLOAT_BYTES = 4
-# Written out, attention holds two arrays of B*H*N*N*C floats; where one would be larger than this, it is not tried.
+# The broadcast way holds two arrays of B*H*N*N*C floats; it is left out if one of them were larger than this.
 LARGEST_BROADCAST = 1e9
 
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """The largest memory beyond inputs and result of one way to compute attention at one size."""
+    """The peak memory, without inputs and result, of one way to compute attention at one size."""
 
     batch: int
     heads: int
@@ -36,7 +36,7 @@ class MemoryRow:
 
 
 def broadcast(q: Tensor, k: Tensor, v: Tensor, tau: Tensor) -> Tensor:
-    """Attention as it is written on paper: B*H*N*N*C differences in memory."""
+    """Attention as its equation is written: B*H*N*N*C differences in memory."""
     distance = (q.unsqueeze(-2) - k.unsqueeze(-3)).abs().sum(-1)
     return torch.softmax(-distance / tau.view(-1, 1, 1), dim=-1) @ v
 
@@ -57,7 +57,7 @@ WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def peaks(sizes: Sequence[Size]) -> Iterator[MemoryRow]:
-    """Every way at every size; written out only where that is not too large."""
+    """Every way at every size; broadcast only if it is not too large."""
     for size in sizes:
         differences = size.batch * size.heads * size.tokens**2 * size.channels * FLOAT_BYTES
         for way in WAYS:
@@ -66,7 +66,7 @@ def peaks(sizes: Sequence[Size]) -> Iterator[MemoryRow]:
 
 
 def peak(way: str, size: Size) -> MemoryRow:
-    """One way at one size, in a process of its own."""
+    """One way at one size, in its own process."""
     shape = (size.batch, size.heads, size.tokens, size.channels)
     try:
         printed = run_module("lapis.bench.memory", way, *map(str, shape))
@@ -82,11 +82,11 @@ def _extra_bytes(way: str, size: Size) -> int:
     shape = (size.batch, size.heads, size.tokens, size.channels)
     tau = torch.full((size.heads,), TAU)
     with torch.no_grad():
-        # What is loaded once does not count as the call's own.
+        # A first call, because memory that is allocated only once must not count.
         small = torch.zeros(1, size.heads, 2, size.channels)
         attention(small, small, small, tau)
         q, k, v = torch.randint(0, size.window + 1, (3, *shape)).float()
-        # Making the inputs took memory too; it must not hide what the call takes.
+        # Making the inputs needed memory too; that peak must not hide the memory of the call.
         reset_peak_memory()
         before = peak_memory_bytes()
         result = attention(q, k, v, tau)

@@ -1,4 +1,4 @@
-"""Networks with random weights that the engine is timed on. Speed depends on the shape and on how much fires."""
+"""Networks with random weights for timing the engine. Speed depends on the shape and on how many neurons fire."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SHAPES = {
     "small": preset("lapis_small").deployed(),
     "tiny": preset("lapis_tiny", image_size=96, classes=10).deployed(),
 }
-# How far the inputs of GELU are moved down in the quiet network; its neurons then fire at .13 (ViT-S shape).
+# How far the inputs of GELU are shifted down in the quiet network; then .13 of its neurons fire (ViT-S shape).
 QUIETER = np.float32(1.1)
 
 
 def busy_network(config: LapisConfig) -> Network:
-    """A random network: it fires at .47 behind its norms and at .65 behind GELU (ViT-S shape)."""
+    """A random network: .47 of its neurons fire after the norms and .65 after GELU (ViT-S shape)."""
     return random_network(config)
 
 
 def quiet_network(config: LapisConfig) -> Network:
-    """A random network that fires little behind GELU.
+    """A random network in which few neurons fire after GELU.
 
-    A short training run of DeiT-Ti with unsigned codes fired at .44 to .47 behind its norms and at .11 behind GELU;
-    this network imitates it. The event-driven layer helps only the quiet network, so both are timed.
+    In a short training run of DeiT-Ti with unsigned codes, .44 to .47 of the neurons fired after the norms and .11
+    after GELU; this network is similar. The event-driven layer helps only the quiet network, so both are timed.
     """
     network = random_network(config)
     blocks = tuple(

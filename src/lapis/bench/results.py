@@ -1,4 +1,4 @@
-"""Rows of a benchmark as a CSV file whose name and whose every row say which machine they are from."""
+"""Rows of a benchmark as a CSV file. The file name and every row name the machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Time several ways to do one task, side by side: check the answer, then let all of them take turns.
+"""Time several ways to do one task: check the answer, then call all of them in turns.
 
-A machine that slows down for a while slows all of them alike, so ratios are taken within a round and nothing is
-compared across runs.
+A machine that slows down for a while slows all of them, so ratios are taken within a round and never between runs.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ SHORTEST_ROUND_S = 0.01
 
 @dataclass(frozen=True)
 class Task:
-    """One question: how many times longer does each of `calls` take than the first, which is ours?
+    """One comparison: how many times longer each of `calls` takes than the first, which is ours.
 
-    `check` raises where our answer is wrong. `targets` are the ratios to reach, by the name of a call.
+    `check` raises an error if our answer is wrong. `targets` are the ratios to reach, by the name of a call.
     """
 
     name: str
@@ -37,9 +36,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender of one task. `times_ours` is how many times longer it takes than ours, the median over rounds.
+    """One contender of one task. `times_ours` is how many times longer it takes than ours (median over rounds).
 
-    `spread` is the distance between the quartiles of its time as a share of the median.
+    `spread` is the distance between the quartiles of its time, divided by the median.
     """
 
     task: str
@@ -68,12 +67,12 @@ def take_turns(
     rounds: int,
     dropped: Callable[[str, Exception], None] | None = None,
 ) -> dict[str, list[Result]]:
-    """What every call returned in each round; in a round each is called once, in order.
+    """The results of every call in each round; a round calls each of them once, in order.
 
-    With `dropped`, a call that fails is named to it and left out of all rounds; without, its error is raised.
+    If a call fails, `dropped` is called with its name, and its results are left out; without `dropped` it raises.
     """
     if rounds < 1:
-        raise LapisError(f"rounds={rounds} was asked; at least 1 is needed")
+        raise LapisError(f"rounds={rounds} is too few; use at least 1")
     results: dict[str, list[Result]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name in list(results):

@@ -19,7 +19,7 @@ from lapis.config import LapisConfig
 
 
 def serve(contender: Contender, workload: Workload, folder: Path, answers: IO[str]) -> None:
-    """Load, say so, then answer every line with the seconds of one batch; the last answer is the peak memory."""
+    """Load, report it, then answer every line with the seconds of one batch; the last answer is the peak memory."""
     started = time.perf_counter()
     run = contender.load(workload, folder)
     load_s = time.perf_counter() - started
@@ -40,7 +40,7 @@ def _answer(answers: IO[str], fields: dict[str, Any]) -> None:
 
 def main(words: list[str]) -> None:
     """Prepare or serve, as the module's docstring says."""
-    # Engines print what they like, from C++ too; only our own answers may reach the pipe.
+    # Engines may print anything, also from C++; only our own answers may reach the pipe.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     verb, name, fields, folder_name, *sizes = words

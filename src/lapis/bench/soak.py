@@ -11,14 +11,14 @@ from lapis.runtime import Session
 
 IMAGES, THREADS = 4, 2
 WARM_UP = 20
-# What the interpreter itself may take in the meantime; a leak of one image in each of 1,000 predictions is 27 MB.
+# What the interpreter itself may need meanwhile; losing one image per prediction would be 27 MB in 1,000 predictions.
 ALLOWED_KB = 1024
-SAY_EVERY = 1000
+REPORT_EVERY = 1000
 
 
 @dataclass(frozen=True)
 class SoakRow:
-    """How many predictions were made and were wrong, and by how much the largest memory grew."""
+    """How many predictions were made, how many were wrong, and how much the peak memory grew."""
 
     predictions: int
     wrong: int
@@ -38,12 +38,12 @@ def soak(predictions: int, report: Callable[[str], None]) -> SoakRow:
     expected = session.run(images)
     for _ in range(WARM_UP):
         session.run(images)
-    # An earlier peak of this process would hide growth below it.
+    # An earlier, higher peak of this process would hide the growth.
     reset_peak_memory()
     before, wrong = peak_memory_bytes(), 0
     for count in range(predictions):
         index = count % IMAGES
         wrong += not (session.run(images[index : index + 1])[0] == expected[index]).all()
-        if (count + 1) % SAY_EVERY == 0:
+        if (count + 1) % REPORT_EVERY == 0:
             report(f"{count + 1} predictions")
     return SoakRow(predictions, wrong, (peak_memory_bytes() - before) // 1024)

@@ -1,4 +1,4 @@
-"""Where one image's time goes in the engine, stage by stage, and how near the linear layers come to the limit.
+"""The engine's time per image and stage, and how close the linear layers come to the limit.
 
 The limit is the multiply instruction of the selected kernels, timed from registers on the same core.
 """
@@ -19,7 +19,7 @@ NETWORKS: dict[str, Callable[[LapisConfig], Network]] = {"quiet": quiet_network,
 
 @dataclass(frozen=True)
 class StageRow:
-    """One stage on one thread; the rate and its share of the limit are those of linear layers, elsewhere None."""
+    """One stage on one thread; only linear layers have a rate and a share of the limit, else they are None."""
 
     shape: str
     network: str

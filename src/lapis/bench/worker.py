@@ -1,6 +1,6 @@
-"""Engines in processes of their own: prepared, started, asked for one batch at a time, and ended.
+"""Run each engine in its own process: prepare it, start it, time one batch at a time, and end it.
 
-An engine that is not installed, fails or crashes is left out with its reason; the others go on.
+An engine that is not installed, fails or crashes is skipped, and the reason is reported; the others continue.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 
 SERVE = "lapis.bench.serve"
-# Under some hypervisors oneDNN finds AMX but not the shape of its tiles, and crashes; this keeps it from trying.
+# Under some hypervisors oneDNN finds AMX but not the shape of its tiles, and crashes; this turns AMX off.
 NO_MATRIX_UNIT = {ISA_LIMIT: "AVX512_CORE_FP16"}
 
 
 @dataclass
 class BenchLog:
-    """Where progress is said, and the engines that were left out, with the reasons."""
+    """Reports progress, and collects the engines that were skipped, with the reasons."""
 
     report: Callable[[str], None]
     skipped: dict[str, str] = field(default_factory=dict)
 
     def skip(self, label: str, reason: str) -> None:
-        # The same reason for another shape or batch is not news.
+        # The same reason is not reported again for another shape or batch.
         if self.skipped.get(label) != reason:
             self.report(f"skipped {label}: {reason}")
         self.skipped[label] = reason
@@ -63,16 +63,16 @@ class Worker:
     load_s: float = 0.0
 
     def time(self) -> Turn:
-        """Let it run one batch."""
+        """Run and time one batch."""
         assert self.process.stdin is not None
-        # Where it has ended already, listening tells why.
+        # If the process has ended already, `listen` gives the reason.
         with suppress(BrokenPipeError):
             self.process.stdin.write("\n")
             self.process.stdin.flush()
         return Turn(**self.listen())
 
     def finish(self) -> int:
-        """Let it end and return its peak memory in bytes."""
+        """End the process and return its peak memory in bytes."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         peak = int(self.listen()["peak_bytes"])
@@ -80,7 +80,7 @@ class Worker:
         return peak
 
     def listen(self) -> dict[str, Any]:
-        """Its next answer; the end of its stderr as an error where it ended instead."""
+        """The next answer of the process; if it ended instead, an error with the last line of its stderr."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line:
@@ -93,13 +93,13 @@ class Worker:
 
 
 def prepare(names: Sequence[str], config: LapisConfig, folder: Path, log: BenchLog) -> list[str]:
-    """Make the files of these engines; the names of those that can run."""
+    """Make the files of these engines; returns the names of those that can run."""
     return [name for name in names if _prepared(name, config, folder, log)]
 
 
 @contextmanager
 def workers(names: Sequence[str], workload: Workload, folder: Path, log: BenchLog) -> Iterator[dict[str, Worker]]:
-    """These engines by name, each loaded in its own process; all are ended on the way out."""
+    """These engines by name, each loaded in its own process; all are ended at the end of the `with`."""
     with ExitStack() as stack:
         started = {name: _started(stack, name, workload, folder, log) for name in names}
         yield {name: worker for name, worker in started.items() if worker is not None}
@@ -121,7 +121,7 @@ def _prepared(name: str, config: LapisConfig, folder: Path, log: BenchLog) -> bo
 
 
 def _started(stack: ExitStack, name: str, workload: Workload, folder: Path, log: BenchLog) -> Worker | None:
-    """The engine, without AMX where it crashes on it; None where it cannot run."""
+    """Start the engine, without AMX if it crashes with it; None if it cannot run."""
     label = CONTENDERS[name].label
     try:
         try:
@@ -157,7 +157,7 @@ def _start(name: str, workload: Workload, folder: Path, limits: Mapping[str, str
         finally:
             if process.poll() is None:
                 process.terminate()
-            # A process that ended by itself may have left a line unread, which closing would try to send.
+            # If the process ended by itself, closing would try to send a line that it did not read.
             with suppress(BrokenPipeError):
                 process.stdin.close()
 

@@ -1,4 +1,4 @@
-"""The `lapis` command. Verbs are loaded when they are called, so that a prediction never waits for torch."""
+"""The `lapis` command. Each subcommand is imported only when it is called, so that a prediction never loads torch."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 # In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
 VERBS = {
-    "info": "Versions, the machine, and which kernels are in use.",
+    "info": "Show versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
-    "ablate": "Run an ablation: one schedule, one set of seeds, one thing changed.",
-    "evaluate": "Top-1 and top-5 of a network on a folder of images.",
-    "merge": "Put the results of evaluation shards together.",
-    "convert": "Turn a trained network into its integer form.",
+    "ablate": "Run an ablation: train variants with the same schedule and seeds, and compare them.",
+    "evaluate": "Measure top-1 and top-5 accuracy on a folder of images.",
+    "merge": "Combine the results of evaluation shards.",
+    "convert": "Convert a trained network to a spiking network and run it.",
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",
     "unpack": "Show what a packed file holds.",
     "predict": "Classify images with a packed network.",
-    "energy": "What one image costs, operator by operator, and the paper's figures beside ours.",
-    "explain": "A page that shows how a network saw one image.",
-    "bench": "Measure speed and memory beside the alternatives.",
-    "demo": "See Lapis at work on real images.",
+    "energy": "Estimate the energy per image, operator by operator, and compare with the paper.",
+    "explain": "Write a page that shows how a network classified one image.",
+    "bench": "Measure speed, memory and energy, and compare with other software.",
+    "demo": "Try Lapis on real images.",
 }
 
 
@@ -54,7 +54,7 @@ class Verbs(click.Group):
 def app(debug: bool) -> None:
     """Laplacian spiking attention: train, convert exactly to first spikes, run in integers.
 
-    Exit codes: 0 done, 1 a checked promise does not hold, 2 bad input, 130 interrupted.
+    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`lapis ablate`: the paper's ablation tables, and ours of the activation modes."""
+"""`lapis ablate`: the paper's ablations, and ours of the activation modes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 @click.command()
 @click.argument("study")
-@click.option("--recipe", default="cifar10_tiny", show_default=True, help="The recipe that is varied.")
+@click.option("--recipe", default="cifar10_tiny", show_default=True, help="The recipe to vary.")
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
 @click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
 @click.option("--teacher", help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change every variant alike.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every variant.")
 @device_option
 @torch_threads_option
 @quiet_option
@@ -48,8 +48,8 @@ def command(
     """Train the variants of STUDY (relation, deployment or activation) under one schedule, and compare them.
 
     relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
-    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted. The
-    command continues where it was stopped.
+    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted. The same
+    command continues a study that was stopped.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`lapis convert`: a trained network as spikes."""
+"""`lapis convert`: run a trained network as spikes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = 4
 @click.argument("model")
 @data_option("Folder with test images; the packaged CIFAR-10 slice by default")
 @images_option(2)
-@click.option("--picture", type=click.Path(path_type=Path), help="Draw the life of one neuron to this PNG file.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
 @click.option(
     "--neuron",
     type=(int, int, int),
@@ -45,10 +45,10 @@ def command(
     neuron: tuple[int, int, int],
     as_json: bool,
 ) -> int:
-    """Convert MODEL to a spiking network, run it spike by spike on some images and say what happened.
+    """Convert MODEL to a spiking network, run it spike by spike on some images and print the counts.
 
     MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. Spikes and synaptic operations are
-    counted as they happen. `lapis verify` proves that the answers are right, `lapis pack` writes the network.
+    counted as they happen. `lapis verify` checks that the answers are right, `lapis pack` writes the network.
 
     \b
     Example:

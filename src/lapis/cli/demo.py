@@ -1,4 +1,4 @@
-"""`lapis demo`: what Lapis promises, seen to hold on real images."""
+"""`lapis demo`: check what Lapis promises on real images."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
       lapis demo --train --out demo-report
     """
     if train and model is not None:
-        raise LapisError(f"--train makes its own model; leave out --train to see {model}, or leave out --model")
+        raise LapisError(f"--train makes its own model; leave out --train to use {model}, or leave out --model")
     silent = quiet or as_json
 
     def report(step: str, line: str) -> None:
@@ -61,7 +61,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
         results = run_checks(packaged, 0, "", out, started, report)
     else:
         if not train:
-            report("model", f"this build packages no {MODEL}; a small one is trained instead, as with --train")
+            report("model", f"{MODEL} is not in this build; a small model is trained instead, as with --train")
         path, first, training = train_smoke(out, report, silent)
         results = run_checks(path, first, training, out, started, report)
     report_file = out / "index.html"
@@ -76,7 +76,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
 
 
 def run_checks(path: Path, first: int, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
-    """The checks of one packed model on the packaged images from `first` on."""
+    """Run all checks of one packed model on the packaged images from `first` on."""
     images, labels = load_slice()
     images, labels = images[first:], labels[first:]
     subject = checks.open_subject(path)
@@ -84,7 +84,7 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
         CIFAR10_CLASSES
     ):
         raise LapisError(
-            f"{path} tells {subject.config.classes} other classes apart; the demo's images are of CIFAR-10: "
+            f"{path} has {subject.config.classes} other classes; the demo's images are of CIFAR-10: "
             f"{', '.join(CIFAR10_CLASSES)}"
         )
     answers = checks.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
@@ -135,7 +135,7 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
 
 
 def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
-    """Train, convert and pack the smoke recipe: the packed file, the first image it never saw, and what was done."""
+    """Train, convert and pack the smoke recipe: its file, the first image not trained on, and a description."""
     try:
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
@@ -158,7 +158,7 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
     description = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
         f"{SLICE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
-        "shows the whole path; a minute on a few hundred images teaches little."
+        "shows all steps; its accuracy is low after a minute on a few hundred images."
     )
     report("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
     report("pack", f"{path}, {size:,} bytes")
@@ -166,7 +166,7 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
 
 
 def _packaged(model: str | None) -> Path | None:
-    """The file of the packed model asked for; without one, of the packaged model where this build has it."""
+    """The file of the given packed model; without one, of the packaged model if this build has it."""
     if model is None:
         return assets.find(MODEL)
     opened = models.open(model)

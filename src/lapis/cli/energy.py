@@ -1,4 +1,4 @@
-"""`lapis energy`: what one image costs, operator by operator, beside the dense network and beside the paper."""
+"""`lapis energy`: the energy per image, operator by operator, compared with the dense network and with the paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lapis.settings import pairs, with_settings
 from lapis.trace import POINTS, Point, Tally
 
 _TABLE_WIDTH = 100
-# Images watched together; the codes of a batch lie in memory.
+# Images per batch; the codes of a batch are kept in memory.
 BATCH = 32
 _POINTS = f"Points: {', '.join(POINTS)}, or all."
 
@@ -36,17 +36,17 @@ _POINTS = f"Points: {', '.join(POINTS)}, or all."
 @click.command()
 @click.argument("model", required=False)
 @click.option(
-    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of neurons that fire; repeat it. {_POINTS}"
+    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of neurons that fire; may be repeated. {_POINTS}"
 )
 @click.option("--activities", type=click.Path(path_type=Path), help="Measured activities: a tally saved as JSON.")
 @click.option("--data", help="Measure the activities of MODEL on this data.")
-@click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; repeat it.")
+@click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
 @click.option("--convention", default="paper", show_default=True, help=f"What is counted: {', '.join(CONVENTIONS)}.")
 @click.option("--costs", default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file.")
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
-@click.option("--per-block", is_flag=True, help="One row for each block and operator.")
-@click.option("--paper", is_flag=True, help="Print every figure of the paper beside ours.")
+@click.option("--per-block", is_flag=True, help="One row per block and operator.")
+@click.option("--paper", is_flag=True, help="Print every figure of the paper and ours.")
 @click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Also draw the rows to this PNG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -66,10 +66,10 @@ def command(
     chart: Path | None,
     as_json: bool,
 ) -> None:
-    """Estimate the energy of one image: operations counted, priced and summed under a named convention.
+    """Estimate the energy per image: operations are counted, priced and summed under a named convention.
 
-    MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. The activities of a
-    run are those of its last test; others are measured on --data, or on the packaged images.
+    MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. For a run, the
+    activities of its last test are used; for others they are measured on --data, or on the packaged images.
 
     \b
     Examples:
@@ -120,7 +120,7 @@ _FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for
 def subject(
     model: str | None, data: str | None, tally_file: Path | None, given: Mapping[str, str], changes: Sequence[str]
 ) -> tuple[LapisConfig, Activities, str]:
-    """The network to price, how often its neurons fire, and where that was taken from.
+    """The network, the activities of its neurons, and where those come from.
 
     A preset is priced as the paper deploys it, unless --set says otherwise.
     """
@@ -137,7 +137,7 @@ def subject(
 
 
 def _tallied(model: str | None, data: str | None, tally_file: Path | None) -> tuple[LapisConfig, Tally, str]:
-    """Activities that were counted: in a file, on images, or by the run that trained the model."""
+    """Counted activities: from a file, from images, or from the run that trained the model."""
     if tally_file is None and model is not None:
         recorded = Path(model) / runs.ACTIVITY_FILE
         if data is None and recorded.is_file():
@@ -167,7 +167,7 @@ def _config_of(model: str) -> LapisConfig:
 def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
     """The configuration of a trained or packed model, the tally of its spikes on images, and which images.
 
-    The one place where a model becomes a tally: everything after it is the same for measured and given activities.
+    After this, measured and given activities are treated the same.
     """
     if data is None:
         images, image_source = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 slice"
@@ -192,7 +192,7 @@ def _measured_in_torch(opened: models.Opened, images: Images) -> tuple[LapisConf
 
     network = opened.model()
     if not network.config.quantize:
-        raise LapisError(f"{opened.source} is a dense network: nothing in it spikes, there is no activity to measure")
+        raise LapisError(f"{opened.source} is a dense network: it has no spikes and no activity to measure")
     runner = Evaluated(network, opened.preprocess)
     return network.config, evaluate(runner, TestBatches(images, opened.preprocess, BATCH)).tally
 
@@ -216,7 +216,7 @@ def _memory(word: str) -> Memory:
 
 
 def _console() -> Console:
-    """A console wide enough for the tables: rich would otherwise cut digits off in a narrow terminal or a pipe."""
+    """A console wide enough for the tables: rich would otherwise cut off digits in a narrow terminal or a pipe."""
     return Console(highlight=False, width=max(Console().width, _TABLE_WIDTH))
 
 
@@ -254,7 +254,7 @@ def _show_paper(as_json: bool, csv: Path | None) -> None:
             console.print(energy_table.solution(solved))
         console.print(
             "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. "
-            "Only the sums a, m and x can be told; ours above split them evenly."
+            "Only the sums a, m and x can be found; ours above split them evenly."
         )
     if not explained:
         raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)

@@ -28,14 +28,14 @@ from lapis.trace import Tally
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
 
-# The share of the shorter side that foreign classifiers are commonly tested on, where images are not tiny.
+# The share of the shorter side that is commonly kept in tests of foreign classifiers, if images are not tiny.
 COMMON_CROP = 0.875
 CALIBRATED = "calibrated, not trained"
 
 
 @dataclass(frozen=True)
 class Import:
-    """How foreign weights become a network: a preset to import them as, calibrated on some images, or a size."""
+    """How foreign weights are imported: as a preset, calibrated on some images, or at another image size."""
 
     preset: str | None
     size: int | None
@@ -48,7 +48,7 @@ class Import:
 
 @dataclass(frozen=True)
 class View:
-    """How images are shown to the network, where the file's own rule is overridden."""
+    """Changes to the file's own rule for preparing images."""
 
     normalise: str | None
     crop: float | None
@@ -72,7 +72,7 @@ class Work:
     "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
 )
 @click.option("--size", type=click.IntRange(1), help="Image size of a foreign network; the weights' own by default.")
-@click.option("--normalise", help="imagenet, half or cifar; by default what the file says, else imagenet.")
+@click.option("--normalise", help="imagenet, half or cifar; by default as in the file, else imagenet.")
 @click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
@@ -97,7 +97,7 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Top-1 and top-5 accuracy of a network on the test images of a folder, with activity and energy where it spikes.
+    """Measure top-1 and top-5 accuracy on the test images of a folder, with activity and energy of spiking networks.
 
     MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights.
     Foreign weights are evaluated as the dense network they are. With --preset they are imported as a Lapis network
@@ -137,7 +137,7 @@ class _ByIndex:
 
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
-    """Scores of a packed network in integers, by the native engine where there is one; torch is not needed."""
+    """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
     session, tally = Session(opened.network(), work.threads or 1), Tally()
     check_classes(images.classes, session.config.classes)
     with Display("evaluate", len(images), quiet=work.quiet) as display:
@@ -163,7 +163,7 @@ def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) 
 
 
 def parse_shard(text: str | None) -> tuple[int, int]:
-    """I/N as a pair of numbers; nothing is the whole set."""
+    """I/N as a pair of numbers; (0, 1), the whole set, if nothing is given."""
     if text is None:
         return 0, 1
     index, sign, of = text.partition("/")
@@ -196,7 +196,7 @@ def _torch(opened: Opened, images: Images, imported: Import, view: View, work: W
 
 
 def _network(opened: Opened, imported: Import) -> tuple[LapisViT, str]:
-    """The network to evaluate, and what it may be called; a file that says nothing of its training is not trained."""
+    """The network to evaluate, and its state of training, which is unknown if the file does not record it."""
     if imported.asked:
         from lapis.nn import load_backbone
 
@@ -217,7 +217,7 @@ def _preprocess(opened: Opened, size: int, view: View, small: bool) -> Preproces
 
 
 def _calibrate(network: LapisViT, images: Images, preprocess: Preprocess, imported: Import, work: Work) -> None:
-    """Find steps and taus on some of the images at hand: calibration sees pixels, not labels. The output says so."""
+    """Find steps and taus on some of the test images; calibration uses no labels. The output mentions it."""
     from lapis.data.loader import TestBatches
     from lapis.nn import calibrate
     from lapis.nn.pixels import normalise

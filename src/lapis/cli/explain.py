@@ -1,4 +1,4 @@
-"""`lapis explain`: one image through one network, as a page that shows how it was seen."""
+"""`lapis explain`: a page that shows how a network classified one image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lapis.report.page.open import explain
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
 def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> None:
-    """Write one HTML file that shows how MODEL saw IMAGE: attention, spikes, activity and energy.
+    """Write one HTML file that shows how MODEL classified IMAGE: attention, spikes, activity and energy.
 
     MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
-    for one of the packaged CIFAR-10 images. The page needs no network and recomputes attention from the spike times of
+    for one of the packaged CIFAR-10 images. The page needs no internet and recomputes attention from the spike times of
     this run.
 
     \b

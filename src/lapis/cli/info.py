@@ -1,4 +1,4 @@
-"""`lapis info`: what is installed and what this machine can do."""
+"""`lapis info`: the installed versions and this machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lapis import native
 from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 
-# What a bug report needs to name, where it is installed.
+# Packages that a bug report should name, if they are installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm")
 
 
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """Versions and the machine, for a look or for a bug report.
+    """Show versions, the machine and the kernels in use, for example for a bug report.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`lapis merge`: one result from the shards of an evaluation."""
+"""`lapis merge`: combine the shards of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lapis.runtime import Evaluation, merge
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @json_option
 def command(results: tuple[Path, ...], as_json: bool) -> None:
-    """Put together what `lapis evaluate --shard I/N --json` printed on each process or machine.
+    """Combine the results that `lapis evaluate --shard I/N --json` printed on each process or machine.
 
-    Every shard is needed once; a shard that is missing, doubled or of another set is an error.
+    Every shard is needed once; a missing or repeated shard, or one of another set, is an error.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Options that several commands share, written once so that they mean and say the same everywhere."""
+"""Options that several commands share, so that they mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ torch_threads_option = click.option("--threads", type=click.IntRange(1), help="C
 
 
 def data_option(text: str) -> Decorator:
-    """The folder with images, which LAPIS_DATA may name as well."""
+    """The folder with images, which LAPIS_DATA may also name."""
     return click.option("--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help=f"{text} [LAPIS_DATA].")
 
 
@@ -30,7 +30,7 @@ def images_option(default: int) -> Decorator:
 
 
 def with_torch_threads(threads: int | None) -> None:
-    """Load torch, or say how to get it, and give it this many threads."""
+    """Load torch with this many threads; the error says how to install torch if it is missing."""
     try:
         import torch
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`lapis pack`: a trained network as one small file."""
+"""`lapis pack`: write a trained network as one small file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
         click.echo(json.dumps(rows) if as_json else _table(rows))
         return EXIT_OK
     if checkpoint is None:
-        raise LapisError("name a checkpoint to pack, or ask for --sizes")
+        raise LapisError("name a checkpoint to pack, or use --sizes")
     opened = models.open(checkpoint)
     if opened.kind == "packed":
         raise LapisError(f"{checkpoint} is packed already; `lapis unpack` shows what it holds")

@@ -1,4 +1,4 @@
-"""`lapis predict`: the likeliest classes of images, by a deployed network in integers."""
+"""`lapis predict`: classify images with a deployed network in integers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BATCH = 32
 @click.command()
 @click.argument("model")
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Classes shown for each image.")
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Classes shown per image.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256), help="CPU threads.")
-@click.option("--numpy", "plain", is_flag=True, help="Do without the native library: the same answers, slower.")
+@click.option("--numpy", "plain", is_flag=True, help="Do not use the native library: the same answers, slower.")
 @json_option
 def command(model: str, images: tuple[Path, ...], top: int, threads: int, plain: bool, as_json: bool) -> None:
-    """Name what is in IMAGES. A packed MODEL runs without torch; a run or a checkpoint is converted first.
+    """Classify IMAGES. A packed MODEL runs without torch; a run or a checkpoint is converted first.
 
     \b
     Example:

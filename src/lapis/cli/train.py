@@ -22,8 +22,8 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 @click.argument("recipe", required=False)
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
-@click.option("--start", help="First weights: whatever holds a network; a packed file too.")
-@click.option("--teacher", help="Network to distil from: whatever holds a network; a packed file too.")
+@click.option("--start", help="First weights: any file, run or name of a network; a packed file too.")
+@click.option("--teacher", help="Network to distil from: any file, run or name of a network; a packed file too.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
 @device_option
@@ -47,8 +47,8 @@ def command(
 ) -> int:
     """Train the network of RECIPE; without one, list the recipes.
 
-    A run keeps its state, log, curves and networks in --out. Ctrl-C and SIGTERM save first; --resume goes on as if
-    nothing had happened. Several processes or machines: start with torchrun, see docs/training.md.
+    A run keeps its state, log, curves and networks in --out. Ctrl-C and SIGTERM save the state first; --resume
+    continues exactly from there. For several processes or machines use torchrun, see docs/training.md.
 
     \b
     Example:

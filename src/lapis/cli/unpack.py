@@ -1,4 +1,4 @@
-"""`lapis unpack`: what a packed file holds."""
+"""`lapis unpack`: show the contents of a packed file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis verify`: do the trained network, the integer model and the spiking network agree?"""
+"""`lapis verify`: check that the trained network, the integer model and the spiking network agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.models import Opened
 from lapis.runtime.engine import Engine
 
-# What may be compared with the integer model, in the order in which it is shown.
+# What can be compared with the integer model, in the order of the output.
 EXECUTORS = {
     "spikes": "the spiking network, step by step",
     "native": "the native engine",
@@ -40,14 +40,14 @@ BATCH = 8
     "--only",
     multiple=True,
     type=click.Choice(list(EXECUTORS)),
-    help="Compare only this executor (may be repeated); all that the file allows by default.",
+    help="Compare only this executor; may be repeated. Default: all that the file allows.",
 )
 @click.option(
     "--reference",
     type=click.Choice(["integers", "native"]),
     default="integers",
     show_default=True,
-    help="What all are compared with: the numpy integer model, or the engine, fast enough for whole test sets.",
+    help="What to compare with: the numpy integer model, or the engine, which is fast enough for whole test sets.",
 )
 @quiet_option
 @json_option
@@ -56,9 +56,9 @@ def command(
 ) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
-    Compared are the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
+    This compares the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
     and in FP32 as it was trained. MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A
-    packed file has no trained network to compare with. Equality is asked bit for bit where weights are integers; the
+    packed file has no trained network to compare with. With integer weights the codes must be equal bit for bit; the
     first code that differs is named. Exit 0 only if every promise holds.
 
     \b
@@ -100,7 +100,7 @@ def command(
 
 
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
-    """The executors asked for, and where the spiking one counts its events."""
+    """The chosen executors, and the events that the spiking one counts."""
     events, trained = Events(network.config.window), opened.kind == "checkpoint"
     chosen = only or tuple(
         name for name in EXECUTORS if name == "spikes" or (_runs_native(network) if name == "native" else trained)
@@ -127,7 +127,7 @@ def _runs_native(network: Network) -> bool:
 
 def _checked_native(network: Network) -> Executor:
     if not _runs_native(network):
-        raise LapisError("the native engine runs integer weights where its library was built; `lapis info` says more")
+        raise LapisError("the native engine needs integer weights and a built library; see `lapis info`")
     return Executor(Engine(network, 1).watch, "equal")
 
 

@@ -1,6 +1,6 @@
-"""From a trained network to its deployed form and back, and the proof that every way to run it agrees.
+"""Convert a trained network to its deployed form and back, and verify that all executors agree.
 
-Torch is loaded with the first name that needs it; `verify` and its executors of deployed networks do without.
+Torch is loaded with the first name that needs it; `verify` and the executors of deployed networks do not need it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Do the executors agree? Every code at every measuring point of every block, and the logits.
+"""Compare executors with the integer model: the logits, and every code at every measuring point of every block.
 
-The integer model is the definition. An executor is a function from bytes to integer logits and a trace; what is asked
-of it is its promise. Any number of executors can be compared: a table of name -> Executor is all that `verify` takes.
+An executor is a function from bytes to integer logits and a trace, and its promise says how well it must agree.
+`verify` compares any number of executors, given as a table of name -> Executor.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point, Watched
 
-# equal: every bit. ties: the same codes but for a share that float rounding decides. none: only reported.
+# equal: every bit. ties: the same codes, except for a share where float rounding decides. none: only reported.
 Promise = Literal["equal", "ties", "none"]
-# Codes that may differ at one point where a float sum stands against an integer one. Affinities of 15 bits move a
-# readout by about 1e-4 of a step, and one row in some 1e5 across the border between two powers of two.
+# The share of codes that may differ at one point if a float sum is compared with an integer one. Affinities of 15 bits
+# change a readout by about 1e-4 of a step, and in one row in about 1e5 they change its power of two.
 TIE_SHARE = 2e-3
 
 
@@ -38,7 +38,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One code that differs: where it is, what the integer model says and what was seen."""
+    """One code that differs: its place, the code of the integer model and the code of the executor."""
 
     block: int
     point: Point
@@ -104,7 +104,7 @@ class Agreement:
         return True
 
     def add(self, expected: Watched, seen: Watched, labels: Any) -> None:
-        """Take in one batch."""
+        """Compare one batch."""
         (logits, trace), (other_logits, other_trace) = expected, seen
         if set(trace) != set(other_trace):
             raise LapisError(f"{self.name} measured other points than the integer model")
@@ -154,7 +154,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Report:
-    """What every executor did; `events` are those of the spiking one, where it ran."""
+    """The results of all executors; `events` are those of the spiking one, if it ran."""
 
     reference: Agreement
     agreements: tuple[Agreement, ...]
@@ -171,7 +171,7 @@ def integer_executor(network: Network) -> Executor:
 
 
 def spiking_executor(network: Network, events: Events) -> Executor:
-    """The simulator; what happens in it is added to `events`."""
+    """The simulator; its counts are added to `events`."""
     simulator = Simulator(network)
 
     def run(images: Pixels) -> Watched:
@@ -191,7 +191,7 @@ def verify(
 ) -> Report:
     """Compare `executors` with the integer model of `network` on batches of (images, labels or None).
 
-    A `stand_in` (name, executor) takes the integer model's place: one that equals it and is faster.
+    A `stand_in` (name, executor) replaces the integer model: a faster executor that equals it.
     """
     name, defining = stand_in or ("integers", integer_executor(network))
     reference = Agreement(name, "equal")

@@ -1,4 +1,4 @@
-"""A trained network as it is evaluated: bytes in, logits out, in its deployed arithmetic where it has one."""
+"""A trained network as it is evaluated: from bytes to logits, in its deployed arithmetic if it has one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lapis.trace import Watched
 class Evaluated(nn.Module):
     """images (B, S, S, 3) of bytes  ->  real logits (B, classes), in FP32 and never under autocast.
 
-    `exact` says whether they are those of the deployed network, bit for bit.
+    `exact` is whether they equal those of the deployed network, bit for bit.
     """
 
     def __init__(self, model: LapisViT, preprocess: Preprocess) -> None:

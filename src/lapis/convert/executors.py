@@ -39,7 +39,7 @@ def trained_executor(model: LapisViT, network: Network) -> Executor:
 
 
 def float_executor(model: LapisViT, network: Network) -> Executor:
-    """As training runs it, in FP32. One code on the other side of a tie changes all that follows: no promise."""
+    """As in training, in FP32. One code that rounds differently changes all later ones, so nothing is promised."""
 
     def run(images: Pixels) -> Watched:
         logits, trace = model.watch(normalise(torch.from_numpy(images), network.preprocess))
@@ -49,7 +49,7 @@ def float_executor(model: LapisViT, network: Network) -> Executor:
 
 
 def stagewise_executor(model: LapisViT, network: Network) -> Executor:
-    """Each stage of the trained network on what the integer model gave the stage before: only ties may differ."""
+    """Each stage of the trained network on the integer model's result of the stage before: only ties may differ."""
 
     def run(images: Pixels) -> Watched:
         return _stagewise(model, network, images)

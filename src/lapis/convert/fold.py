@@ -1,4 +1,4 @@
-"""A trained LapisViT as a deployed Network: steps, scales and biases are folded together once."""
+"""Convert a trained LapisViT to a deployed Network: steps, scales and biases are folded together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
     attention_in, qk, v, readout = (_grid(required(q)) for q in (attn.input, attn.qk, attn.v, attn.readout))
     mlp_in, hidden = _grid(required(mlp.input)), _grid(required(mlp.hidden))
     d = config.width
-    # The three parts of the joint layer have the units of the quantizers behind them.
+    # The three parts of the joint layer have the units of the quantizers after them.
     unit = np.repeat([qk.step, qk.step, v.step], d)
     origin = np.repeat([qk.offset, qk.offset, v.offset], d)
     rise, fall = gelu_ladder(hidden)
@@ -112,7 +112,7 @@ def _fold_linear(layer: Linear, source: Grid, unit: Float64, origin: Float64, ex
 
 
 def _fold_residual(layer: Linear, source: Grid, gamma: Tensor | None, fraction_bits: int) -> Layer:
-    """The layer's output in units of the residual stream, layer scale included; the 1/2 rounds."""
+    """The layer's output in units of the residual stream, layer scale included; the 1/2 is for rounding."""
     weight, step = _weights(layer)
     unit = (1.0 if gamma is None else _numpy(gamma)) * 2.0**fraction_bits
     scale = source.step * step * unit
@@ -158,7 +158,7 @@ def _fold_patches(
 
 
 def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> npt.NDArray[np.int32]:
-    """What a token starts from: class token and patch bias, with the position where it is absolute."""
+    """The first value of each token: class token or patch bias, plus the position where it is absolute."""
     rows = np.stack([_numpy(model.cls_token).reshape(-1), patch_bias])
     if model.pos_embed is not None:
         rows = rows[np.minimum(np.arange(model.config.tokens), 1)] + _numpy(model.pos_embed)[0]
@@ -179,7 +179,7 @@ def _fold_head(model: LapisViT) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.i
 
 
 def _fixed_point(values: Float64, bits: int, limit: int, what: str) -> npt.NDArray[np.int64]:
-    """floor(values 2**bits + 1/2), within -limit..limit or an error."""
+    """floor(values 2**bits + 1/2); an error outside -limit..limit."""
     scaled = round_half_up(np.ldexp(values, bits))
     if not np.isfinite(scaled).all() or float(np.abs(scaled).max(initial=0.0)) > limit:
         raise LapisError(f"{what} reaches {float(np.abs(values).max()):.6g}, beyond the deployed fixed point")

@@ -1,8 +1,7 @@
-"""The deployed arithmetic on torch tensors: a trained network evaluated as it will run, on any device.
+"""The deployed arithmetic on torch tensors: it evaluates a trained network exactly as it is deployed, on any device.
 
-Training rounds where it is convenient and learns through it; what counts is the network that is deployed, so that is
-what evaluation runs. Integers travel as floats that hold them exactly; every other operation is the one rounding that
-`lapis.deploy.arithmetic` states, in its order.
+Training rounds in a slightly different way, so evaluation uses this instead. Integers are stored in floats that hold
+them exactly; every other operation is rounded as `lapis.deploy.arithmetic` defines it, in the same order.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from lapis.trace import Point, Trace, Watched
 
 
 def as_executor(model: LapisViT, preprocess: Preprocess) -> TorchExecutor | None:
-    """The network in its deployed arithmetic; None where it has none, or only one in floats."""
+    """The network in its deployed arithmetic; None if it has none, or only with float weights."""
     try:
         check_deployable(model.config)
     except LapisError:
@@ -198,7 +197,7 @@ class LayerExecutor(nn.Module):
 
 
 def _keep(module: nn.Module, name: str, array: Any) -> None:
-    """A constant of the module, which moves with it and is not saved."""
+    """Add a constant to the module, which moves with it and is not saved."""
     tensor = None if array is None else torch.from_numpy(np.array(array, order="C"))
     module.register_buffer(name, tensor, persistent=False)
 

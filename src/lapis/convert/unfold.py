@@ -1,8 +1,8 @@
-"""A deployed Network as a LapisViT that can be trained on: the way back from a packed file.
+"""Convert a deployed Network back to a LapisViT that can be trained further.
 
-Folding multiplied steps, scales and biases together, and only the products are in the file. They are divided again so
-that norms have gains near one and q, k, v weights the size that trained networks have; every choice gives the same
-codes. Offsets are set to zero where the biases around them hold them.
+A packed file holds only products of steps, scales and biases. Here they are split again, so that norms have gains near
+one and the q, k, v weights have a usual size; every split gives the same codes. Offsets that are part of the biases
+around them are set to zero.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lapis.nn.relation import DistanceRelation, with_tau
 
 Float64 = npt.NDArray[np.float64]
 
-# The root mean square of a trained ViT's weights; it sets the unit of q, k and v, which no code depends on.
+# The root mean square of a trained ViT's weights; it sets the unit of q, k and v, which does not affect the codes.
 TYPICAL_WEIGHT = 0.05
 
 
 @torch.no_grad()
 def to_model(network: Network) -> LapisViT:
-    """The network in torch, calibrated, in evaluation mode: converting it again gives the same integers."""
+    """The network in torch, calibrated and in evaluation mode; converting it again gives the same integers."""
     model = LapisViT(network.config).eval()
     _set_embedding(model, network)
     for target, block in zip(model.blocks, network.blocks, strict=True):
@@ -47,7 +47,7 @@ def to_model(network: Network) -> LapisViT:
 
 
 def _set_embedding(model: LapisViT, network: Network) -> None:
-    """Patch weights without the folded preprocessing; what a token starts from goes to positions, or to the bias."""
+    """Patch weights without the folded preprocessing; the first value of tokens goes to positions or the bias."""
     config, projection = network.config, model.patch_embed.proj
     assert projection.bias is not None
     mean, std = np.array(network.preprocess.mean), np.array(network.preprocess.std)
@@ -96,7 +96,7 @@ def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction
 
 
 def _set_norm(target: nn.LayerNorm, norm: Norm, quantizer: ActivationQuantizer) -> float:
-    """The norm at gains near one, and the step of the quantizer behind it."""
+    """Set the norm, with gains near one, and the step of the quantizer after it."""
     gain, shift = norm.gain.astype(np.float64), norm.shift.astype(np.float64) - 0.5
     size = float(np.sqrt(np.square(gain).mean()))
     step = 1.0 / size if size > 0 else 1.0
@@ -117,7 +117,7 @@ def _ratio(layer: Layer, input_step: float) -> float:
 
 
 def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offset: float = 0.0) -> None:
-    """Real weights of the integer ones: each row's step is its scale times `unit`; codes stand for z s + offset."""
+    """Set real weights from integer ones: each row's step is its scale times `unit`; codes stand for z s + offset."""
     step = layer.scale.astype(np.float64) * unit
     real = layer.weight.astype(np.float64) * step[:, None]
     _set(target.weight, real)
@@ -129,7 +129,7 @@ def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offs
 def _set_residual(
     target: Linear, layer: Layer, step: float, offset: float, gamma: Tensor | None, fraction_bits: int
 ) -> None:
-    """A layer that adds to the residual stream; layer scale keeps only the sign of each row."""
+    """Set a layer that adds to the residual stream; layer scale keeps only the sign of each row."""
     sign = np.where(layer.scale < 0, -1.0, 1.0)
     if gamma is not None:
         _set(gamma, sign)

@@ -1,4 +1,4 @@
-"""Images with labels: where they lie, how they are read, how they become batches.
+"""Labelled images: finding them, reading them and making batches.
 
-Reading needs numpy and Pillow only; `transforms` and `loader` make torch tensors.
+Reading needs only numpy and Pillow; `transforms` and `loader` make torch tensors.
 """

@@ -23,7 +23,7 @@ PIXEL_BYTES = 3 * SIDE * SIDE
 class Layout:
     """A folder of one official archive.
 
-    A binary record is `label_bytes` labels, of which the last counts, and 3072 pixels.
+    A binary record holds `label_bytes` labels, of which the last is used, and 3072 pixels.
     """
 
     folder: str
@@ -110,7 +110,7 @@ def _interleave(planes: Pixels) -> Pixels:
 
 def _class_names(folder: Path, layout: Layout) -> tuple[str, ...]:
     path = folder / layout.names
-    if not path.is_file():  # names are for display; the labels do not need them
+    if not path.is_file():  # names are only for display
         return tuple(str(index) for index in range(layout.classes))
     if layout.binary:
         names = _bytes(path).decode("utf-8", "replace").split()
@@ -135,7 +135,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] == "numpy" and name in self.ALLOWED:
-            # The official files name numpy's module of 2009; this is where the function lives now.
+            # The official files use numpy's module name of 2009; the function is here now.
             return _RECONSTRUCT if name == "_reconstruct" else getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
             return _encode

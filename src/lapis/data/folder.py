@@ -1,4 +1,4 @@
-"""Images as a tree of folders, one folder a class."""
+"""Images in a tree of folders, one folder per class."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def class_folders(folder: Path) -> list[Path]:
 def load_folder(folder: Path) -> FileImages:
     """Every image under `folder`'s class folders.
 
-    Where all folder names are numbers, the number is the class; else classes are the sorted names, counted from 0.
+    If all folder names are numbers, the number is the class; else classes are numbered from 0 in order of the names.
     """
     folders = class_folders(folder)
     if not folders:
-        raise LapisError(f"{folder} has no folders with images; expected one folder a class, images inside")
+        raise LapisError(f"{folder} has no folders with images; expected one folder per class, with its images inside")
     names = [path.name for path in folders]
     if all(name.isdecimal() for name in names):
         numbers = [int(name) for name in names]

@@ -1,4 +1,4 @@
-"""Labelled images: held in memory, or read one by one from where they lie."""
+"""Labelled images: in memory, or read one by one from files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ArrayImages:
 
 @dataclass(frozen=True)
 class FileImages:
-    """Images in files of any size, decoded when asked for."""
+    """Images of any size in files, decoded when they are read."""
 
     paths: tuple[Path, ...]
     labels: Labels
@@ -88,7 +88,7 @@ def spread(images: Images, count: int) -> Images:
 
 
 def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> None:
-    """One label an image, each naming a class."""
+    """Check that there is one label per image, and that each is a class."""
     if len(labels) != images:
         raise LapisError(f"{images} images with {len(labels)} labels; every image needs one")
     if images and not (min(labels) >= 0 and max(labels) < classes):

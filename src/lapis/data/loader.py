@@ -1,8 +1,7 @@
-"""Batches, in an order and with an augmentation that depend on seed, epoch and step alone.
+"""Batches of images; their order and augmentation depend only on seed, epoch and step.
 
-No generator carries state from batch to batch, so a run resumes at any step by naming it. A global batch is dealt out
-card by card to `lanes` (processes times accumulated parts): the same images meet the same augmentation however many
-share the work.
+No random generator keeps state between batches, so a run can resume at any step. The images of a global batch go in
+turn to `lanes` (processes times accumulated parts), so an image gets the same augmentation for any number of lanes.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from lapis.errors import LapisError
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
 
-# What a generator is drawn for, so that no two streams of one seed coincide.
+# The purposes of generators, so that no two random streams of one seed are equal.
 ORDER, BATCH, SAMPLE, ERASE = range(4)
-# More unreadable images than this share of a dataset, and it is the dataset that is at fault.
+# If more than this share of the images cannot be read, training stops.
 UNREADABLE_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a training image. Alphas and probabilities of 0 switch a part off."""
+    """The augmentation of training images. An alpha or probability of 0 turns a part off."""
 
     padding: int = 4
     smallest_area: float = 0.08
@@ -116,16 +115,16 @@ class TrainBatches:
 
     @property
     def whole(self) -> Preprocess:
-        """The preprocessing without its centre crop: an augmented view is used to its edges."""
+        """The preprocessing without its centre crop: an augmented image is used to its edges."""
         return replace(self.preprocess, crop=1.0)
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch; images that do not fill a batch wait for another epoch."""
+        """Steps per epoch; images that do not fill a batch are left out of this epoch."""
         return len(self.images) // self.batch
 
     def epoch(self, epoch: int, first_step: int, lanes: tuple[int, ...] = (0,)) -> Iterator[tuple[Batch, ...]]:
-        """For each step from `first_step` on, one batch for each of `lanes`."""
+        """For each step from `first_step` on, one batch per lane of `lanes`."""
         order = _generator(self.seed, ORDER, epoch).permutation(len(self.images))
         parts = [
             (step, lane, order[step * self.batch + lane : (step + 1) * self.batch : self.lanes])
@@ -167,7 +166,7 @@ class TrainBatches:
             readable = [sample.pixels for sample in samples if sample.pixels is not None]
             bad = tuple(sample.unreadable for sample in samples if sample.unreadable)
             if not readable:
-                raise LapisError(f"no image of a whole batch can be read, the first is {bad[0]}")
+                raise LapisError(f"none of the images of a batch can be read; the first: {bad[0]}")
             last, pixels = readable[0], []
             for sample in samples:
                 last = last if sample.pixels is None else sample.pixels
@@ -179,7 +178,7 @@ class TrainBatches:
     ) -> Batch:
         augment = self.augment
         images = normalise(torch.from_numpy(pixels), self.preprocess)
-        # A stream of its own: every lane draws the same mix for the step.
+        # A separate stream, so that every lane draws the same mix for the step.
         draw = _generator(self.seed, BATCH, epoch, step, 1)
         mix = (
             draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.preprocess.size)
@@ -196,9 +195,9 @@ class TrainBatches:
 
 @dataclass(frozen=True)
 class TestBatches:
-    """Images in order, as a deployed network would see them; of `world` processes, this one sees every `world`-th."""
+    """Images in order, as a deployed network would see them; of `world` processes, this one takes every `world`-th."""
 
-    __test__ = False  # not a test case, whatever its name suggests to pytest
+    __test__ = False  # pytest would take it for a test because of its name
 
     images: Images
     preprocess: Preprocess

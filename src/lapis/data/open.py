@@ -1,4 +1,4 @@
-"""From a folder, or a dataset's name, to its images."""
+"""Open the images of a folder or of a named dataset."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("va
 
 
 def open_images(folder: Path, split: Split, dataset: str | None = None) -> Images:
-    """The images of a split under `folder`, whatever layout lies there.
+    """The images of a split in `folder`, in any known layout.
 
-    Known layouts: CIFAR-10/100 (binary or python), tar shards, folders of classes. The last two are looked for in
-    `train` or `val` (`validation`, `test`); images for testing may also lie in `folder` itself.
+    Known layouts: CIFAR-10/100 (binary or python), tar shards, folders of classes. The last two are searched in
+    `train` or `val` (`validation`, `test`); test images may also be in `folder` itself.
     """
     if not folder.is_dir():
         raise LapisError(f"{folder} is not a folder; {HOW_TO_GET}")
@@ -62,7 +62,7 @@ def packaged_images() -> ArrayImages:
 
 
 def resized_batches(images: Images, preprocess: Preprocess, batch: int) -> Iterator[tuple[Pixels, Labels]]:
-    """Batches of (pixels (n, S, S, 3), labels (n,)), resized as a network wants them."""
+    """Batches of (pixels (n, S, S, 3), labels (n,)), resized for a network."""
     for start in range(0, len(images), batch):
         stop = min(start + batch, len(images))
         pixels = np.stack([preprocess.resize(images.read(index)) for index in range(start, stop)])

@@ -1,7 +1,7 @@
-"""Images in tar shards, as clusters keep them: members NAME.jpg and NAME.cls side by side, in webdataset's way.
+"""Images in tar shards, in webdataset's layout: the members NAME.jpg and NAME.cls are one image and its label.
 
-The shards are indexed once, then read at random, so that sampling, resuming and splitting over processes work as for
-any other images.
+The shards are indexed once and then read in any order, so that sampling, resuming and splitting over processes work as
+for other images.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def load_shards(shards: list[Path]) -> ShardImages:
 
 
 def _index(shard: Path) -> list[tuple[int, int, int]]:
-    """(offset, size, label) of each image of a shard, in the order of the tar."""
+    """(offset, size, label) of each image of a shard, in the order of the tar file."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:

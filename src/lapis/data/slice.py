@@ -1,4 +1,4 @@
-"""The packaged slice of CIFAR-10: the first 400 test images, as one lossless picture of 20 x 20 tiles."""
+"""The packaged slice of CIFAR-10: the first 400 test images, stored as one lossless picture of 20 x 20 tiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Slice(NamedTuple):
 
 
 def load_slice() -> Slice:
-    """The 400 images that travel with the package, for demonstrations and tests."""
+    """The 400 images that come with the package, for demonstrations and tests."""
     assets = files("lapis") / "assets"
     picture = decode_image((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
     tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)

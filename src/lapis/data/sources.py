@@ -1,4 +1,4 @@
-"""Where a dataset lies: the folder named, the folder in LAPIS_DATA, or a download into the cache."""
+"""Find a dataset: in the given folder, in the folder of LAPIS_DATA, or by a download into the cache."""
 
 from __future__ import annotations
 

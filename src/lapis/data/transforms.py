@@ -1,4 +1,4 @@
-"""What is done to training images on their way to the network: crops, mirrors, mixes, erased boxes."""
+"""Transforms of training images: crops, mirroring, mixing and erased boxes."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Mix:
 
 
 def draw_mix(generator: np.random.Generator, probability: float, mixup: float, cutmix: float, size: int) -> Mix | None:
-    """What happens to one batch: with `probability` a mix, of a kind that has a positive alpha."""
+    """Draw the mix of one batch, with `probability`, among the kinds with a positive alpha; else None."""
     kinds = [kind for kind, alpha in (("mixup", mixup), ("cutmix", cutmix)) if alpha > 0]
-    # Always three draws, so that what follows in the stream does not depend on the outcome.
+    # Always three draws, so that later draws do not depend on the outcome.
     chance, which, place = generator.uniform(), generator.uniform(), generator.uniform(size=2)
     if not kinds or chance >= probability:
         return None
@@ -76,7 +76,7 @@ def draw_mix(generator: np.random.Generator, probability: float, mixup: float, c
 
 
 def mix_images(images: Tensor, mix: Mix) -> Tensor:
-    """Image i meets image i + n/2 (mod n): the batch is already in random order."""
+    """Mix image i with image i + n/2 (mod n); the batch is already in random order."""
     partners = images.roll(len(images) // 2, 0)
     if mix.box is None:
         return images * mix.share + partners * (1 - mix.share)

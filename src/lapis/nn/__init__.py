@@ -1,4 +1,4 @@
-"""Networks to train: torch modules built from a `LapisConfig`."""
+"""Networks for training: torch modules built from a `LapisConfig`."""
 
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import load_network, save_network

@@ -1,4 +1,4 @@
-"""Lapis attention: queries and keys meet through their first-spike latencies, values stay spikes."""
+"""Lapis attention: queries and keys are compared by their first-spike latencies; values are spikes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         """x (B, N, D) -> (B, N, D)."""
         x = quantized(self.input, x, trace, self.index, "attention_in")  # (B, N, D)
         qkv = self.split_heads(self.qkv(x))  # (3, B, H, N, C)
-        # Distance, exponential and row sums stay in float32 whatever autocast says.
+        # Distance, exponential and row sums stay in float32 even under autocast.
         with torch.autocast(x.device.type, enabled=False):
             qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
             y = self.mix(qk, v)  # (B, H, N, C)

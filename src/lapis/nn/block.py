@@ -1,4 +1,4 @@
-"""One transformer block; the residual stream is the membrane and does not spike."""
+"""One transformer block; the residual stream is a membrane that does not spike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lapis.nn.attention import Attention
 from lapis.nn.mlp import FeedForward
 from lapis.trace import Trace
 
-# BEiT's own starting value for fresh networks; an imported one brings its own.
+# BEiT's initial value for new networks; imported weights bring their own.
 LAYER_SCALE_INIT = 0.1
 
 

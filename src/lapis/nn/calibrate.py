@@ -1,4 +1,4 @@
-"""Steps and time constants from data, in one call."""
+"""Calibration: find steps, offsets and time constants from a few images."""
 
 from __future__ import annotations
 

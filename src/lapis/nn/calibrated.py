@@ -1,4 +1,4 @@
-"""What quantizers and relations share: parameters that the first data sets, unless they were loaded."""
+"""The base of quantizers and relations: their parameters are set from the first data, unless they were loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Calibrated(nn.Module):
-    """A module that knows whether its steps or time constants have been found, and carries that in its file."""
+    """A module that knows whether its steps or time constants have been found, and saves that in its file."""
 
     ready: Tensor
 

@@ -1,4 +1,4 @@
-"""A network in a file: its tensors and its configuration, in one safetensors container."""
+"""Save and load a network: its tensors and its configuration, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
 
 
 def save_network(path: Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
-    """Write `model` and the metadata in `extra`, atomically: the file is whole or not there."""
+    """Write `model` and the metadata in `extra`, atomically: the file is complete or does not exist."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     metadata = {"config": model.config.to_dict(), **(extra or {})}
     write_atomically(path, save(tensors, metadata={CHECKPOINT_KEY: json.dumps(metadata, sort_keys=True)}))
@@ -63,7 +63,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Every expected tensor is there with its shape, and no other."""
+    """Check that all expected tensors are there with their shapes, and no others."""
     missing, unknown = sorted(shapes.keys() - tensors.keys()), sorted(tensors.keys() - shapes.keys())
     if missing or unknown:
         parts = [f"{what} {_some(names)}" for what, names in (("misses", missing), ("has unknown", unknown)) if names]

@@ -27,14 +27,14 @@ LIFTED_BY_DOT = ("attention_in", "v", "mlp_in")
 
 
 def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
-    """`model` calibrated on images, with each unsigned point of LIFTED raised by the offset that serves it best."""
+    """`model` calibrated on images, with each unsigned point of LIFTED shifted by the best offset for it."""
     twin = LapisViT(_exchange(model.config, "unsigned", "offset"))
     twin.load_state_dict(model.state_dict(), strict=False)
     twin.to(model.head.weight.device).train(model.training)
     images = list(batches)
     calibrate(twin, images)
     lifted = fold_offsets(twin)
-    with torch.no_grad():  # a readout meets values without the offset of v: its step is found here
+    with torch.no_grad():  # the readout gets values without the offset of v, so its step is found here
         lifted(torch.cat(images).float())
     return lifted
 

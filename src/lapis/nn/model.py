@@ -1,4 +1,4 @@
-"""LapisViT: a vision transformer whose every activation between layers is one spike."""
+"""LapisViT: a vision transformer in which each activation between layers is at most one spike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of images as the normalised floats that a network trains on; they exist only inside training."""
+"""Convert the bytes of images to the normalised floats that training uses; deployed networks take bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def normalise(pixels: Tensor, preprocess: Preprocess) -> Tensor:
 
 
 def renormalise(images: Tensor, old: Preprocess, new: Preprocess) -> Tensor:
-    """Images normalised by one rule, as another would have them."""
+    """Change normalised images from one rule to another."""
     if (old.mean, old.std) == (new.mean, new.std):
         return images
     old_mean, old_std, new_mean, new_std = (

@@ -1,4 +1,4 @@
-"""Relative position: a bias for each head and offset, which Lapis keeps as an integer delay."""
+"""Relative position: one bias per head and offset, which Lapis stores as an integer delay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RelativePosition(nn.Module):
     def steps(self, tau: Tensor) -> Tensor:
         """round(tau_h (b_max - b)) for every row of the table: leak steps that put exp(b - b_max) into the membrane.
 
-        Integer-valued, at least 0; the rounding is passed straight through backward.
+        Integer-valued, at least 0; the backward pass ignores the rounding (straight-through).
         """
         steps = tau * (self.table.amax(dim=0) - self.table)
         return steps + (round_half_up(steps) - steps).detach()

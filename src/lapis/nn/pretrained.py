@@ -1,4 +1,4 @@
-"""Backbones from elsewhere: DeiT, ViT, BEiT and BEiTv2 weights in timm's names, at any input size and class count."""
+"""Import backbones: DeiT, ViT, BEiT and BEiTv2 weights with timm's names, for any image size and number of classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
 PUBLISHED_HEAD_WIDTH = 64
-# Tensors that are derived from others, or that Lapis has no use for, in published files.
+# Tensors that are derived from others, or that Lapis does not use, in published files.
 DERIVED = re.compile(r"(relative_position_index|attn\.k_bias|rel_pos_bias\.relative_position_index)$")
 
 
@@ -52,7 +52,7 @@ def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
 
 
 def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
-    """The dense network that timm-named tensors belong to, read off their shapes."""
+    """The dense network that timm-named tensors belong to, found from their shapes."""
     for name in ("cls_token", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "head.weight"):
         if name not in tensors:
             raise LapisError(f"no tensor {name!r}: these are not the weights of a ViT, DeiT or BEiT classifier")
@@ -107,7 +107,7 @@ def resize_positions(positions: Tensor, grid: int) -> Tensor:
     """Absolute position embeddings (1, 1 + g*g, D) at another grid, bicubic; the class token keeps its own."""
     old = round((positions.shape[1] - 1) ** 0.5)
     if old * old + 1 != positions.shape[1]:
-        raise LapisError(f"pos_embed has {positions.shape[1]} tokens, which is no square grid and a class token")
+        raise LapisError(f"pos_embed has {positions.shape[1]} tokens, which is not a square grid and a class token")
     if old == grid:
         return positions
     patches = positions[:, 1:].float().reshape(1, old, old, -1).permute(0, 3, 1, 2)
@@ -123,7 +123,7 @@ def resize_offsets(table: Tensor, grid: int) -> Tensor:
     old = round((table.shape[0] - CLASS_ENTRIES) ** 0.5)
     if old * old + CLASS_ENTRIES != table.shape[0]:
         raise LapisError(
-            f"a relative position table of {table.shape[0]} rows is no square of offsets and 3 class entries"
+            f"a relative position table of {table.shape[0]} rows is not a square of offsets and 3 class entries"
         )
     new = 2 * grid - 1
     if old == new:
@@ -139,7 +139,7 @@ def _our_name(name: str) -> str:
 
 
 def _join_biases(tensors: dict[str, Tensor]) -> None:
-    """BEiT keeps separate biases for q and v and none for k; here they are one, with k's at zero."""
+    """BEiT has separate biases for q and v and none for k; join them, with zeros for k."""
     for name in [name for name in tensors if name.endswith("attn.q_bias")]:
         prefix = name.removesuffix("q_bias")
         if prefix + "v_bias" not in tensors:

@@ -20,14 +20,14 @@ from lapis.ops.lsq.eager import plain_codes
 from lapis.ops.lsq.torch_native import lsq_codes, lsq_value
 from lapis.trace import Point, Trace
 
-# Values examined when a step is found from data; more changes the third digit of a step.
+# Values used to find a step from data; more would only change its third digit.
 CALIBRATION_SAMPLE = 1 << 15
 # Clipping points tried, as a share of the largest magnitude seen.
 CANDIDATES = torch.linspace(0.02, 1.0, 80)
 
 
 class Quantizer(Calibrated):
-    """What activation and weight quantizers share: a step, found from the first data seen unless it was loaded."""
+    """The base of activation and weight quantizers: a step, found from the first data unless it was loaded."""
 
     def __init__(self, step_shape: tuple[int, ...], low: int, high: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Quantizer(Calibrated):
 
 
 class ActivationQuantizer(Quantizer):
-    """z = clamp(floor((x - o)/s + 1/2), low, T), one step (and offset) for a whole measuring point.
+    """z = clamp(floor((x - o)/s + 1/2), low, T), one step (and offset) per measuring point.
 
     low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise.
     """
@@ -94,7 +94,7 @@ class ActivationQuantizer(Quantizer):
 def quantized(
     quantizer: ActivationQuantizer | None, x: Tensor, trace: Trace | None, block: int, point: Point
 ) -> Tensor:
-    """What the spikes of x stand for, and x itself where nothing spikes; a trace gets their codes."""
+    """The value that the spikes of x stand for, or x itself without a quantizer; a trace gets the codes."""
     if quantizer is None:
         return x
     if trace is None:
@@ -163,7 +163,7 @@ def _sample(x: Tensor) -> Tensor:
 
 def _best_step(x: Tensor, low: int, high: int) -> float:
     top = float(x.max() if low == 0 else x.abs().max())
-    if top <= 0:  # nothing positive was seen: any step codes it as silence
+    if top <= 0:  # no positive value: with any step there are no spikes
         return 1.0 / high
     steps = (CANDIDATES * top / high).view(-1, 1)
     codes = plain_codes(x, steps, None, low, high)

@@ -1,4 +1,4 @@
-"""How a query and a key are related: ln A_ij, by one of four rules."""
+"""The relation of a query and a key: ln A_ij, computed by one of four rules."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Laplacian(DistanceRelation):
         return self.l1_distance(q, k)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As every relation, and without storing an N x N matrix where no gradient is wanted."""
+        """As every relation, but without an N x N matrix in memory where no gradient is needed."""
         if torch.is_grad_enabled() or not self.fused or not self.is_ready:
             return super().mix(q, k, v)
         delay = None if self.position is None else self.position.delay(self.tau)

@@ -1,4 +1,4 @@
-"""Lapis networks under timm's roof: import this module, then `timm.create_model("lapis_small_patch16_224")`."""
+"""Lapis networks as timm models: import this module, then call `timm.create_model("lapis_small_patch16_224")`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lapis.config import PRESETS
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone
 
-# timm's own arguments that have no meaning for Lapis and come along by default.
+# Arguments that timm passes by default and that Lapis does not use.
 IGNORED = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 

@@ -81,4 +81,4 @@ def check_limits(config: LapisConfig) -> None:
     """Raise an error for absurd sizes, before anything is computed from them."""
     for name, limit in {**LIMITS, "mlp_ratio": MAX_MLP_RATIO}.items():
         if getattr(config, name) > limit:
-            raise LapisError(f"{name}={getattr(config, name)} is above {limit}, the largest that a packed file holds")
+            raise LapisError(f"{name}={getattr(config, name)} is beyond {limit}, the largest that a packed file holds")

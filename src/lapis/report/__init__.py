@@ -1,4 +1,4 @@
-"""What Lapis computes, as pages and pictures: the explain page, figures for notebooks, charts of energy."""
+"""Pages and figures of what Lapis computes: the explain page, figures for notebooks, energy charts."""
 
 from lapis.report import figures
 from lapis.report.energy_chart import energy_chart

@@ -1,4 +1,4 @@
-"""What Lapis promises, checked on one packed model and real images: one function a promise."""
+"""The checks of `lapis demo` on one packed model and real images: one function per check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lapis.trace import Tally
 
 Labels = npt.NDArray[np.int64]
 
-# The simulator walks every step of every neuron, about a second an image; the engine answers in milliseconds.
+# The simulator walks every step of every neuron, about a second per image; the engine needs milliseconds.
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
 BATCH = 16
 TIMED_RUNS = 25
@@ -33,7 +33,7 @@ TIMED_RUNS = 25
 
 @dataclass(frozen=True)
 class Subject:
-    """A packed model, opened once for all steps."""
+    """A packed model, opened once for all checks."""
 
     path: Path
     network: Network
@@ -45,13 +45,13 @@ class Subject:
 
     @property
     def engine(self) -> str:
-        """How the session runs, in words."""
+        """The executor of the session, in words."""
         return "numpy" if self.session.executor == NUMPY else f"the native engine ({self.session.executor})"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One image, the class it was given with its share of the softmax, and the class it is of."""
+    """One image, its predicted class with the score (its share of the softmax), and its correct class."""
 
     image: Pixels
     name: str
@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Equality:
-    """Executors against the integer model, code by code, and what the spiking one did."""
+    """Executors compared with the integer model, code by code, and the events of the spiking one."""
 
     agreements: tuple[Agreement, ...]
     events: Events
@@ -77,7 +77,7 @@ class Equality:
 
 @dataclass(frozen=True)
 class Speed:
-    """Median milliseconds an image, one image at a time on one thread; `rival_ms` is None where it cannot run."""
+    """Median milliseconds per image, one image at a time on one thread; `rival_ms` is None if PyTorch cannot run."""
 
     ours_ms: float
     rival_ms: float | None
@@ -122,7 +122,7 @@ def measure_accuracy(subject: Subject, images: Pixels, labels: Labels) -> Evalua
 
 
 def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
-    """What fired over the images, and the energy of one image at those activities, under the paper's convention."""
+    """The spikes over the images, and the energy per image at those activities, under the paper's convention."""
     tally = Tally()
     for pixels, _ in _batches(subject.session.read(images), BATCH):
         tally.add(subject.session.watch(pixels).trace)
@@ -130,7 +130,7 @@ def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
 
 
 def measure_speed(subject: Subject, image: Pixels) -> Speed:
-    """The engine beside the dense network of the same shape in PyTorch FP32, taking turns."""
+    """Time the engine and the dense network of the same shape in PyTorch FP32, in turns."""
     pixels = subject.session.read(image[None])
     runs: dict[str, Callable[[], object]] = {"ours": lambda: subject.session.run(pixels)}
     rival, reason = _dense_in_torch(subject.config)
@@ -141,7 +141,7 @@ def measure_speed(subject: Subject, image: Pixels) -> Speed:
         for name, run in runs.items():
             start = time.perf_counter()
             run()
-            # The first turns warm caches.
+            # The first turns fill the caches and do not count.
             if turn >= 2:
                 taken[name].append(1e3 * (time.perf_counter() - start))
     medians = {name: statistics.median(times) for name, times in taken.items()}
@@ -149,7 +149,7 @@ def measure_speed(subject: Subject, image: Pixels) -> Speed:
 
 
 def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, str]:
-    """A run of the dense network of this shape on one thread, or None and why it cannot be."""
+    """A run of the dense network of this shape on one thread, or None and the reason."""
     try:
         import torch
 

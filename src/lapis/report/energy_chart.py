@@ -1,4 +1,4 @@
-"""The energy of every operator as a bar chart, the dense network beside it."""
+"""A bar chart of the energy of every operator, in the network and in the dense one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INCHES_PER_BAR = 0.42
 
 
 def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
-    """Draw the estimate to a PNG: one pair of bars an operator, on a logarithmic axis."""
+    """Draw the estimate to a PNG: one pair of bars per operator, on a logarithmic axis."""
     target = Path(path)
     if target.suffix != ".png":
         raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
@@ -26,7 +26,7 @@ def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
 
 
 def energy_figure(estimate: Estimate, title: str = "") -> Figure:
-    """The same as a matplotlib figure."""
+    """The chart as a matplotlib figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

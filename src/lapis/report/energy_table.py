@@ -1,4 +1,4 @@
-"""Energy estimates as tables for a terminal. A total is the sum of the digits printed above it."""
+"""Energy estimates as tables for a terminal. A total is the sum of the rounded numbers printed above it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KIND_NAMES: dict[Kind, str] = {
     "global_byte": "byte far",
 }
 
-# Nanojoules: the sum of a few hundred rows rounded so is still within the last digit that anyone quotes.
+# Nanojoules: rounding a few hundred rows like this does not change the digits that are quoted.
 _DIGITS = 6
 
 
@@ -32,7 +32,7 @@ def printed_mj(rows: Iterable[Row]) -> Decimal:
 
 
 def operators(estimate: Estimate, per_block: bool = False) -> Table:
-    """Every operator with its count, kind, cost and energy, the dense network beside it, then the sums and ratios."""
+    """Every operator with its count, kind, cost and energy, and that of the dense network; then the sums and ratios."""
     ours = list(estimate.block_rows) if per_block else estimate.rows
     dense = list(estimate.dense_block_rows) if per_block else estimate.dense_rows
     table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", "dense mJ", left=(0, 3))
@@ -80,7 +80,7 @@ def conventions(estimates: Iterable[Estimate]) -> Table:
 
 
 def paper(figures: Iterable[PaperFigure]) -> Table:
-    """The paper's figures beside ours."""
+    """The paper's figures and ours."""
     table = _table("figure", "paper mJ", "ours mJ", "unrounded", "", left=(0, 4))
     for figure in figures:
         verdict = "equal" if figure.equal else "differs, see below" if figure.difference else "differs"

@@ -1,4 +1,4 @@
-"""Pictures of what Lapis computes, as matplotlib figures: for notebooks and papers. Each function returns a Figure."""
+"""Figures of what Lapis computes, for notebooks and papers. Each function returns a matplotlib Figure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from lapis.report.page import Explained
 
-# Blue to yellow, even in lightness, and the same to a colour-blind reader.
+# From blue to yellow with even lightness, also for colour-blind readers.
 COLOURS = "cividis"
-# From Okabe and Ito's palette: a query is a square, a key a circle, so that shape tells them apart as well.
+# From Okabe and Ito's palette: a query is a square, a key a circle, so that they differ in shape as well.
 QUERY, KEY, GAP = "#d55e00", "#0072b2", "#e69f00"
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with no window behind it; says how to get matplotlib where it is not installed."""
+    """An empty figure without a window; the error says how to install matplotlib where it is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -37,7 +37,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def raster(codes: npt.ArrayLike, window: int, title: str = "first spikes", sort: bool = False) -> Figure:
-    """One mark a spike: neurons (any shape, flattened) downward, the steps of the window to the right.
+    """One mark per spike: neurons (any shape, flattened) downward, the steps of the window to the right.
 
     Signed codes -T..T are ON (blue) and OFF (orange) spikes. `sort` puts early neurons first and silent ones last.
     """
@@ -64,7 +64,7 @@ def latencies(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike, window: int) -> Fi
         window - check_codes(codes, window, name).astype(np.int64) for codes, name in ((q_codes, "q"), (k_codes, "k"))
     )
     if q.ndim != 1 or q.shape != k.shape:
-        raise LapisError(f"a query and a key of one head have the same channels; seen shapes {q.shape} and {k.shape}")
+        raise LapisError(f"a query and a key of one head have the same channels; shapes are {q.shape} and {k.shape}")
     figure = new_figure(7, 4)
     times, sums = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     channel = np.arange(q.size)
@@ -80,7 +80,7 @@ def latencies(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike, window: int) -> Fi
 
 
 def membrane(distances: npt.ArrayLike, tau: float, chosen: int, log: bool = False) -> Figure:
-    """A unit membrane that leaks by beta = exp(-1/tau) a step, down to the distances of a row; one key is marked."""
+    """A unit membrane that leaks by beta = exp(-1/tau) per step, and the distances of a row; one key is marked."""
     steps = np.asarray(distances, dtype=np.float64).reshape(-1)
     constant = float(check_tau([tau])[0])
     if not 0 <= chosen < steps.size:
@@ -101,7 +101,7 @@ def membrane(distances: npt.ArrayLike, tau: float, chosen: int, log: bool = Fals
 
 
 def attention(explained: Explained, block: int, head: int, query: int) -> Figure:
-    """One query of a run over its image: the patch, the latency distance of every patch to it, and the weights."""
+    """One query of a run on its image: its patch, the latency distance of every patch to it, and the weights."""
     config = explained.config
     _check_index(config.depth, block, "block")
     _check_index(config.heads, head, "head")
@@ -113,7 +113,7 @@ def attention(explained: Explained, block: int, head: int, query: int) -> Figure
     panels = figure.subplots(1, 3)
     extent = (0, side, side, 0)
     panels[0].imshow(image, extent=extent)
-    # The class token comes first and lies on no patch.
+    # The class token comes first and has no patch.
     panels[1].imshow(distance[1:].reshape(grid, grid), cmap=f"{COLOURS}_r", extent=extent)
     panels[2].imshow(weight[1:].reshape(grid, grid), cmap=COLOURS, extent=extent)
     for axes, title in zip(panels, ("query", "latency distance", "attention"), strict=True):
@@ -142,7 +142,7 @@ def attention_maps(
 ) -> Figure:
     """For each image its query patch, the distance of every patch to it, and the attention that results.
 
-    images (n, S, S, 3); queries: a token index each; distances and weights (n, N, N) on a square grid of N patches.
+    images (n, S, S, 3); queries: one token per image; distances and weights (n, N, N) on a square grid of N patches.
     """
     count, side = len(images), images.shape[1]
     grid = round(distances.shape[-1] ** 0.5)
@@ -181,7 +181,7 @@ def activity(tally: Tally) -> Figure:
 
 
 def energy(estimate: Estimate, title: str = "") -> Figure:
-    """The energy of every operator, the dense network beside it, on a logarithmic axis."""
+    """The energy of every operator, in the network and in the dense one, on a logarithmic axis."""
     return energy_figure(estimate, title)
 
 

@@ -1,4 +1,4 @@
-"""A picture of one neuron's history."""
+"""A figure of what one neuron does in a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXCITES, INHIBITS = "#0072b2", "#999999"
-# Synapses shown, strongest first; the sums are those of all.
+# Synapses shown, strongest first; the sums include all synapses.
 SHOWN = 40
 
 
 def neuron_figure(history: NeuronHistory, title: str) -> Figure:
-    """Spikes arriving, the current and the membrane they build, and the falling threshold that meets it."""
+    """The incoming spikes, the current and the membrane that follow from them, and the falling threshold."""
     window = history.window
     figure = new_figure(7.2, 5.4)
     spikes, current, membrane = figure.subplots(3, 1, sharex=True, height_ratios=(1.5, 1, 1.8))
@@ -51,7 +51,7 @@ def neuron_figure(history: NeuronHistory, title: str) -> Figure:
         membrane.axvline(when, color=QUERY, linewidth=1)
         label = f" fires at n = {history.spike}, so z = T - n = {window - history.spike}"
         membrane.text(0.98, 0.75, label, transform=membrane.transAxes, color=QUERY, fontsize=9, ha="right")
-    membrane.set(ylabel="membrane V", xlabel="step: the window it listens in, then the window it fires in")
+    membrane.set(ylabel="membrane V", xlabel="step: the input window, then the window in which it fires")
     for axes in (spikes, current, membrane):
         axes.axvline(window - 0.5, color="#cccccc", linewidth=0.8, linestyle="--")
         axes.set_xlim(-0.7, 2 * window)

@@ -1,4 +1,4 @@
-"""`lapis bench`: how fast this machine is, and how much memory and energy it takes, beside the alternatives."""
+"""`lapis bench`: speed, memory and energy on this machine, compared with other software."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lapis.cli.bench import energy, engine, growth, kernels, memory, soak, stage
 def command() -> None:
     """Measure speed, memory and energy on this machine.
 
-    Contenders take turns, so only ratios within one run mean something. Tables go to standard output;
-    only --out writes files.
+    Contenders run in turns, so only ratios within one run are meaningful. Tables go to standard output;
+    files are written only with --out.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""The columns of the tables that `lapis bench` prints: one for each field of a row that a person compares."""
+"""The columns of the tables that `lapis bench` prints: one per field of a row that is shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """A title, how numbers are written (nothing for text), and what the column means."""
+    """A title, the format of numbers (empty for text), and the meaning of the column."""
 
     title: str
     form: str = ""
@@ -25,7 +25,7 @@ COLUMNS = {
     "times_ours": Column("times ours", ".2f", "how many times longer than lapis, median over rounds"),
     "times_ours_low": Column("low", ".2f", "lower quartile of times ours"),
     "times_ours_high": Column("high", ".2f", "upper quartile of times ours"),
-    "target": Column("target", ".2f", "what times ours should be at least"),
+    "target": Column("target", ".2f", "the least that times ours should be"),
     "peak_mb": Column("peak MB", ".1f", "memory of the whole process"),
     "load_s": Column("load s", ".2f", "seconds from the file to a network that can run"),
     "gmac_per_s": Column("GMAC per s", ".1f", "billions of multiply-accumulates per second in a linear layer"),
@@ -36,7 +36,7 @@ COLUMNS = {
     "predictions": Column("predictions", ","),
     "wrong": Column("wrong", ",", "answers that differ from the first of their image"),
     "growth_kb": Column("growth KB", ",", "how far the peak memory of the process rose"),
-    "allowed_kb": Column("allowed KB", ",", "what the interpreter itself may take"),
+    "allowed_kb": Column("allowed KB", ",", "what the interpreter itself may need"),
     "batch": Column("images", "d"),
     "heads": Column("heads", "d"),
     "channels": Column("channels", "d"),

@@ -1,4 +1,4 @@
-"""`lapis bench energy`: joules that the processor counted."""
+"""`lapis bench energy`: the energy that the processor counted."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SHOWN = ("engine", "joules_per_image", "cpu_ms_per_image")
 @click.argument("model", default="lapis_tiny_cifar10")
 @click.option(
     "--engine", "names", multiple=True, type=click.Choice(OTHER_ENGINES), default=OTHER_ENGINES,
-    help="Engines beside ours; repeat it. Default: all.",
+    help="Other engines; may be repeated. Default: all.",
 )  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images in one call.")
 @rounds_option()
 @out_option()
 @json_option
 def command(model: str, names: tuple[str, ...], batch: int, rounds: int, out: Path | None, as_json: bool) -> None:
-    """Measure the energy per image beside other engines.
+    """Measure the energy per image and compare with other engines.
 
-    Joules are those that the processor counted (RAPL). MODEL runs on our engine, the dense network of its shape on the
-    others, one thread each, in turns. Where the machine shows no
-    counters, the reason is given and CPU time alone is measured. What is not installed is skipped and named.
+    Joules are counted by the processor (RAPL). MODEL runs on our engine, the dense network of its shape on the others,
+    one thread each, in turns. On a machine without counters, the reason is given and only CPU time is measured. Engines
+    that are not installed are skipped and named.
 
     \b
     Example:

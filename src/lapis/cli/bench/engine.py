@@ -1,4 +1,4 @@
-"""`lapis bench engine`: the deployed engine beside other engines."""
+"""`lapis bench engine`: time the deployed engine and other engines."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ SHOWN = ("engine", "ms_per_image", "cpu_ms_per_image", "times_ours", "target", "
 @shapes_option()
 @click.option(
     "--engine", "names", multiple=True, type=click.Choice(list(CONTENDERS)), default=tuple(CONTENDERS),
-    help="Engines to compare; repeat it. Default: all.",
+    help="Engines to compare; may be repeated. Default: all.",
 )  # fmt: skip
 @click.option(
     "--threads", multiple=True, type=click.IntRange(1, MAX_THREADS), default=(1, 2), show_default=True,
-    help="Threads; repeat it.",
+    help="Threads; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--batch", "batches", multiple=True, type=click.IntRange(1), default=(1, 8), show_default=True,
-    help="Images in one call; repeat it.",
+    help="Images per call; may be repeated.",
 )  # fmt: skip
 @rounds_option()
 @out_option()
@@ -51,11 +51,11 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Time the deployed engine beside other engines.
+    """Time the deployed engine and other engines.
 
-    The others are PyTorch, ONNX Runtime and OpenVINO, on the dense network of the same shape. Every engine has a
-    process of its own and they take turns, so that a machine that slows down slows them all. What is not installed is
-    skipped and named: pip install 'lapis-snn[bench]'.
+    The others are PyTorch, ONNX Runtime and OpenVINO, on the dense network of the same shape. Every engine runs in its
+    own process, and they take turns, so that a machine that slows down slows them all. Engines that are not installed
+    are skipped and named: pip install 'lapis-snn[bench]'.
 
     \b
     Example:

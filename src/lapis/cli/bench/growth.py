@@ -18,7 +18,7 @@ SHOWN = ("tokens", "ms_per_block", "attention_ms_per_block")
 @click.command()
 @click.option(
     "--side", "sides", multiple=True, type=click.IntRange(1), default=SIDES, show_default=True,
-    help="Image side in pixels, a multiple of 16; repeat it.",
+    help="Image side in pixels, a multiple of 16; may be repeated.",
 )  # fmt: skip
 @rounds_option()
 @out_option("a CSV and a plot")
@@ -34,7 +34,7 @@ def command(sides: tuple[int, ...], rounds: int, out: Path | None, as_json: bool
     """
     require_kernels()
     if out is not None:
-        # Rather now than after measuring: where matplotlib is missing this raises.
+        # If matplotlib is missing, this raises an error before anything is measured.
         empty_figure()
     rows = growth(sides, rounds)
     deliver(Findings("growth", machine(), rows, SHOWN), out, as_json, draw=partial(draw, rows))

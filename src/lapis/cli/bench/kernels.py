@@ -1,4 +1,4 @@
-"""`lapis bench kernels`: the kernels beside torch."""
+"""`lapis bench kernels`: time the kernels and torch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ SHOWN = ("contender", "median_ms", "spread", "times_ours", "times_ours_low", "ti
 @click.command()
 @click.option(
     "--size", "sizes", multiple=True, type=click.Choice(list(KERNEL_SIZES)), default=("paper", "train"),
-    show_default=True, help="Size of the arrays; repeat it.",
+    show_default=True, help="Size of the arrays; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--threads", multiple=True, type=click.IntRange(1), default=(1, 2), show_default=True, help="Threads; repeat it."
+    "--threads",
+    multiple=True,
+    type=click.IntRange(1),
+    default=(1, 2),
+    show_default=True,
+    help="Threads; may be repeated.",
 )
 @rounds_option()
 @click.option("--step/--no-step", default=True, show_default=True, help="Include a training step of lapis_tiny.")
@@ -38,7 +43,7 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Time the kernels beside torch.
+    """Time the kernels and the same work in torch.
 
     Distance, its gradient, fused attention, the quantizer and a training step; every answer is checked before it is
     timed.

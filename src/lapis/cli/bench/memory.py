@@ -1,4 +1,4 @@
-"""`lapis bench memory`: what attention needs beside its inputs and result."""
+"""`lapis bench memory`: the memory that attention needs in addition to its inputs and result."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SHOWN = ("batch", "heads", "tokens", "channels", "way", "extra_mb")
 @click.option(
     "--size", "sizes", type=click.IntRange(1), nargs=4, multiple=True, metavar="B H N C",
     default=[(size.batch, size.heads, size.tokens, size.channels) for size in MEMORY_SIZES],
-    help="Images, heads, tokens, channels; repeat it. Default: 8 12 197 64, and 1 1 N 64 for N from 512 to 4096.",
+    help="Images, heads, tokens, channels; may be repeated. Default: 8 12 197 64, and 1 1 N 64 for N from 512 to 4096.",
 )  # fmt: skip
 @out_option()
 @json_option
 def command(sizes: tuple[tuple[int, int, int, int], ...], out: Path | None, as_json: bool) -> None:
-    """Measure the memory that attention takes.
+    """Measure the memory that attention needs.
 
-    That is its peak beyond inputs and result, of three ways to compute it, each in a process of its own. The broadcast
-    way is left out where it would take more than 2 GB.
+    This is the peak memory without inputs and result, of three ways to compute it, each in its own process. The
+    broadcast way is left out if it would need more than 2 GB.
 
     \b
     Example:

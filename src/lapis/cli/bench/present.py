@@ -1,4 +1,4 @@
-"""What the commands of `lapis bench` share: options, and rows as tables, as JSON or as files."""
+"""Options that the commands of `lapis bench` share, and the output of rows as tables, JSON or files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from lapis.cli.bench.columns import COLUMNS
 from lapis.cli.options import Decorator
 from lapis.errors import LapisError
 
-# In a narrow terminal or a pipe rich would cut digits off.
+# In a narrow terminal or a pipe, rich would cut off digits.
 TABLE_WIDTH = 110
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The rows of one benchmark, ready to be shown: one table for each title that `title` gives to rows.
+    """The rows of one benchmark, ready to be shown: one table per title that `title` gives to rows.
 
-    `kind` begins the name of the CSV, `shown` are the fields that tables hold (the CSV and --json hold all), `extra` is
+    The name of the CSV starts with `kind`, `shown` are the fields in tables (the CSV and --json hold all), `extra` is
     added to --json, and `notes` are printed below the tables.
     """
 
@@ -42,7 +42,7 @@ class Findings:
 
 
 def out_option(what: str = "a CSV") -> Decorator:
-    """--out, whose folder is made before anything is measured, so that no result is lost for want of it."""
+    """--out; its folder is made before anything is measured, so that no result is lost."""
     kind = click.Path(file_okay=False, path_type=Path)
     return click.option(
         "--out",
@@ -55,30 +55,30 @@ def out_option(what: str = "a CSV") -> Decorator:
 
 def rounds_option(default: int = 15) -> Decorator:
     return click.option(
-        "--rounds", type=click.IntRange(1), default=default, show_default=True, help="How often each is timed."
+        "--rounds", type=click.IntRange(1), default=default, show_default=True, help="How many times each is timed."
     )
 
 
 def shapes_option() -> Decorator:
     return click.option(
         "--shape", "shapes", multiple=True, type=click.Choice(list(SHAPES)), default=tuple(SHAPES), show_default=True,
-        help="small: ViT-S/16 at 224 pixels; tiny: lapis_tiny at 96. Repeat it.",
+        help="small: ViT-S/16 at 224 pixels; tiny: lapis_tiny at 96. May be repeated.",
     )  # fmt: skip
 
 
 def require_kernels() -> None:
-    """Refuse where the native kernels are missing."""
+    """Raise an error if the native kernels are missing."""
     if not native.available():
         raise LapisError(f"this measures the native kernels, which are not available here: {native.describe()}")
 
 
 def report_progress(line: str) -> None:
-    """Progress, on standard error."""
+    """Print progress on standard error."""
     click.echo(line, err=True)
 
 
 def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[[Path], None] | None = None) -> None:
-    """Write the rows (and the picture that `draw` makes) where --out asks for it, then print them."""
+    """Write the rows (and the picture that `draw` makes) if --out is given, then print them."""
     if not findings.rows:
         raise LapisError("nothing was measured: every engine was skipped, for the reasons given above")
     written = []

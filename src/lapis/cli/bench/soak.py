@@ -1,4 +1,4 @@
-"""`lapis bench soak`: many predictions, memory watched."""
+"""`lapis bench soak`: many predictions, to check answers and memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SHOWN = ("predictions", "wrong", "growth_kb", "allowed_kb")
 @out_option()
 @json_option
 def command(predictions: int, out: Path | None, as_json: bool) -> int:
-    """Classify many images and watch memory.
+    """Classify many images, and check that memory does not grow.
 
-    All by one session of the tiny network on two threads. Exit 1 where an answer differs or memory grows.
+    One session of the tiny network on two threads is used. Exit 1 if an answer differs or memory grows.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`lapis bench stages`: where the engine's time goes."""
+"""`lapis bench stages`: the engine's time by stage."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHOWN = ("stage", "ms_per_image", "gmac_per_s", "share_of_limit")
 @out_option()
 @json_option
 def command(shapes: tuple[str, ...], rounds: int, out: Path | None, as_json: bool) -> None:
-    """Show where the engine's time goes.
+    """Measure how much time the engine needs for each stage.
 
     One image on one thread. The limit of a linear layer is the multiply instruction of the kernels in use, timed from
-    registers on the same core. A quiet network fires little behind GELU, a busy one much.
+    registers on the same core. In a quiet network few neurons fire after GELU, in a busy one many.
 
     \b
     Example:

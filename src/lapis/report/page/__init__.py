@@ -1,4 +1,4 @@
-"""The explain page: one run of a network on one image, as a single HTML file that opens anywhere."""
+"""The explain page: one run of a network on one image, as a single HTML file."""
 
 from lapis.report.page.explained import Explained
 from lapis.report.page.page import render, write_page

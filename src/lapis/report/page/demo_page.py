@@ -1,4 +1,4 @@
-"""The demo's report: the figures of one run of the story, as one HTML file."""
+"""The report of `lapis demo`: the results of its checks, as one HTML file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lapis.trace import Tally
 
 @dataclass(frozen=True)
 class DemoResults:
-    """Everything that one run of the story found; `training` says how a model that was trained here came to be."""
+    """The results of all checks; `training` describes how the model was trained, if the demo trained it."""
 
     subject: Subject
     answers: list[Answer]
@@ -32,7 +32,7 @@ class DemoResults:
 
 
 def facts(results: DemoResults) -> dict[str, Any]:
-    """The figures, for people and machines; no pictures."""
+    """The results as a table for JSON, without images."""
     subject, events = results.subject, results.equality.events
     return {
         "version": lapis.__version__,

@@ -1,4 +1,4 @@
-"""What the page shows: one image through one network, with every code that fired on the way."""
+"""The data of the explain page: one run of a network on one image, with the codes of all measuring points."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Explained:
         size = config.image_size
         if self.image.dtype != np.uint8 or self.image.shape != (size, size, 3):
             raise LapisError(
-                f"the image is {self.image.shape} of {self.image.dtype}; this run took ({size}, {size}, 3) of bytes"
+                f"the image is {self.image.shape} of {self.image.dtype}; the network takes ({size}, {size}, 3) of bytes"
             )
         if self.logits.shape != (config.classes,) or not np.isfinite(self.logits).all():
             raise LapisError(f"logits of shape {self.logits.shape}; a run gives {config.classes} finite numbers")

@@ -1,4 +1,4 @@
-"""The page of a network in torch, as it is while it is being trained."""
+"""The data of the page for a network in torch, as it runs in training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lapis.report.page.explained import Explained, ReadoutScale
 def explain_model(
     network: LapisViT, image: np.ndarray, preprocess: Preprocess, class_names: tuple[str, ...] = (), **details: Any
 ) -> Explained:
-    """Run `network` on one image (S, S, 3) of bytes and keep everything that fired."""
+    """Run `network` on one image (S, S, 3) of bytes and record all codes."""
     if not network.config.quantize:
         raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
     if not is_calibrated(network):

@@ -1,4 +1,4 @@
-"""The page of a deployed network: the codes of its integers, and the leak they are read from. No torch."""
+"""The data of the page for a deployed network: its codes and its integer leak. Torch is not needed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lapis.preprocess import Pixels
 from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale
 from lapis.trace import Watched
 
-# Images (B, S, S, 3) to real logits and a trace, such as `Session.watch`; the integer model where there is none.
+# Images (B, S, S, 3) to real logits and a trace, such as `Session.watch`; by default the integer model.
 Watch = Callable[[Pixels], Any]
 
 
 def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **details: Any) -> Explained:
-    """Run a deployed network on one image of any size and keep everything that fired."""
+    """Run a deployed network on one image of any size and record all codes."""
     pixels = network.preprocess.resize(image)
     logits, trace = watch(pixels[None]) if watch is not None else _watch(network, pixels[None])
     blocks = network.blocks

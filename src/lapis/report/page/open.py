@@ -1,4 +1,4 @@
-"""Any model file and any image to a page: packed files without torch, checkpoints with it."""
+"""Explain any model on any image; packed files need no torch, checkpoints do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE = "slice:"
 
 
 def explain(model: str, image: str) -> Explained:
-    """The run of any model on an image file or `slice:N`: deployed where it can be, else as it is trained."""
+    """Run any model on an image file or `slice:N`: in its deployed form if it has one, else as in training."""
     opened = models.open(model)
     pixels, label = open_image(image)
     details: dict[str, Any] = {"model": Path(model).name, "picture": Path(image).name, "label": label}
@@ -38,7 +38,7 @@ def open_image(image: str) -> tuple[Pixels, str]:
     images, labels = load_slice()
     number = image[len(SLICE) :]
     if not number.isdecimal() or int(number) >= len(images):
-        raise LapisError(f"{image!r} names no packaged image; use {SLICE}0 to {SLICE}{len(images) - 1}")
+        raise LapisError(f"{image!r} is not a packaged image; use {SLICE}0 to {SLICE}{len(images) - 1}")
     return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]
 
 
@@ -47,7 +47,7 @@ def _deployable(opened: Opened) -> bool:
 
 
 def _explain_checkpoint(opened: Opened, pixels: Pixels, details: dict[str, Any]) -> Explained:
-    """A network that cannot be deployed yet, run in torch as it is trained."""
+    """Run a network that cannot be deployed yet in torch, as in training."""
     network = opened.model()
     from lapis.report.page.from_model import explain_model
 

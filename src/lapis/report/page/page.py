@@ -1,4 +1,4 @@
-"""One run as one HTML file: the codes packed into it, and the script that recomputes the attention from them."""
+"""Write one run as one HTML file, with its codes and a script that recomputes the attention from them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lapis.files import write_atomically
 from lapis.report.page.explained import Explained
 from lapis.trace import Point
 
-# A page stays below 5 MB; the rest of it takes the difference.
+# A page stays below 5 MB; this is the part for codes.
 CODES_LIMIT = 4_200_000
-# What goes first when a network is too large for one page. Queries and keys stay: attention is recomputed from them.
+# What is left out first if a network is too large for one page. Queries and keys stay, for the attention.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
 SCRIPTS = ("operator.js", "dom.js", "charts.js", "app.js")
 
@@ -48,7 +48,7 @@ def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) 
         "@BODY@": _part(f"{verb}.html").rstrip(),
         "@TITLE@": _escape(title),
         "@STYLE@": _part("style.css"),
-        # In an HTML script only '<' can end it or open a comment; JSON may write it as an escape.
+        # In an HTML script only '<' can end the script or start a comment; JSON allows it as an escape.
         "@DATA@": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "@SCRIPT@": "\n".join(_part(name) for name in scripts),
     }
@@ -57,14 +57,14 @@ def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) 
 
 
 def write_html(path: Path, text: str) -> int:
-    """Write a page, whole or not at all, and return its size in bytes."""
+    """Write a page atomically and return its size in bytes."""
     data = text.encode("utf-8")
     write_atomically(path, data)
     return len(data)
 
 
 def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
-    """Everything the script needs; codes as one compressed run of signed bytes."""
+    """All data for the script; the codes are compressed signed bytes."""
     config, tally = explained.config, explained.tally
     blocks, points, codes = _codes(explained, limit)
     estimates = side_by_side(config, tally)
@@ -118,7 +118,7 @@ def _codes(explained: Explained, limit: int) -> tuple[list[int], list[Point], st
 
 
 def _compress(data: bytes) -> bytes:
-    """Codes hardly repeat in strings, so Huffman coding alone is smaller than a search for repeats, and much faster."""
+    """Codes have few repeated strings, so Huffman coding alone gives a smaller result and is much faster."""
     packer = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
     return packer.compress(data) + packer.flush()
 
@@ -136,7 +136,7 @@ def _delays(explained: Explained) -> dict[str, Any] | None:
 
 
 def energy_rows(estimate: Estimate) -> dict[str, Any]:
-    """The sums of an estimate, and ours beside dense for every operator."""
+    """The sums of an estimate, and for every operator our energy and that of the dense network."""
     ours, dense = _by_operator(estimate.rows), _by_operator(estimate.dense_rows)
     return estimate.summary() | {
         "node": estimate.costs.node,
