@@ -15,7 +15,7 @@ from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
-from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, load_tally, side_by_side, tables
+from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs, load_tally, side_by_side, tables
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
@@ -85,12 +85,7 @@ def command(
     table, terms = load_costs(costs), _memory(memory)
     result = estimate(config, rho, convention, table, terms)
     every = side_by_side(config, rho, table, terms) if compare else []
-    written = []
-    if csv is not None:
-        write_text(csv, result.to_csv(per_block))
-        written.append(csv)
-    if chart is not None:
-        written.append(energy_chart(result, chart))
+    written = _write(result, per_block, csv, chart)
     if as_json:
         content = result.to_dict() | {
             "activities": rho.over_blocks(),
@@ -112,6 +107,17 @@ def command(
         console.print(energy_table.conventions(every))
     for path in written:
         console.print(f"wrote {path} ({path.stat().st_size} bytes)", soft_wrap=True)
+
+
+def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:
+    """The files that were asked for."""
+    written = []
+    if csv is not None:
+        write_text(csv, result.to_csv(per_block))
+        written.append(csv)
+    if chart is not None:
+        written.append(energy_chart(result, chart))
+    return written
 
 
 _FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for each operation on it"}
