@@ -102,7 +102,7 @@ def test_without_the_library_the_package_works_and_says_so_once(tmp_path: Path) 
     broken.write_bytes(b"not a library")
     script = (
         "import torch\n"
-        "from lapis.ops.l1_distance.custom import l1_distance\n"
+        "from lapis.ops.l1_distance.torch_native import l1_distance\n"
         "x = torch.ones(3, 4)\n"
         "for _ in range(3): print(float(l1_distance(x, 2 * x).sum()))\n"
     )
