@@ -37,8 +37,9 @@ def _assert_same(ours: Network, again: Network) -> None:
             assert np.abs(left - right).max(initial=0.0) <= FLOAT_RTOL * max(1.0, np.abs(left).max(initial=0.0)), name
 
 
-@given(config=configs(), seed=st.integers(0, 1 << 16))
-@settings(max_examples=30)
+# A norm over fewer channels is constant, and what follows it has no scale to find.
+@given(config=configs().filter(lambda config: config.width >= 4), seed=st.integers(0, 1 << 16))
+@settings(max_examples=60)
 def test_converting_again_gives_the_same_integers(config: LapisConfig, seed: int) -> None:
     network, _ = small_network(config, seed, preprocess=Preprocess(config.image_size, mean=(0.1, 0.5, 0.9)))
     model = to_model(network)

@@ -55,12 +55,14 @@ def ladder_grid(rise: Float32, low: int, fixed_origin: bool) -> Grid:
     levels = np.arange(low + 1, low + 1 + len(rise)) - 0.5
     informative = rise > np.float32(GELU_BOTTOM)
     values = np.array([gelu(float(u)) for u in rise[informative]])
-    levels, offset = levels[informative], 0.0
-    if fixed_origin or len(values) < 2:
-        step = float((values * levels).sum() / (levels * levels).sum())
-    else:
+    levels, high = levels[informative], low + len(rise)
+    if fixed_origin:
+        return Grid(float((values * levels).sum() / (levels * levels).sum()), 0.0, low, high)
+    if len(values) >= 2:
         step, offset = (float(part) for part in np.polyfit(levels, values, 1))
-    return Grid(step, offset, low, low + len(rise))
+        return Grid(step, offset, low, high)
+    # One level, or none, leaves the step free: any step that puts the levels where they are is right.
+    return Grid(1.0, float(values[0] - levels[0]) if len(values) else GELU_LEAST - high, low, high)
 
 
 def _solve(level: float, below: float, above: float) -> float:
