@@ -20,17 +20,10 @@ from lapis.trace import Point, Tally
 
 
 @dataclass(frozen=True)
-class Row:
-    """energy = count x cost; activity = count / dense where spikes decide the count."""
+class Row(Operation):
+    """An operation with its price: energy = count x cost; activity = count / dense where spikes decide the count."""
 
-    operator: str
-    part: Part
-    block: int | None
-    kind: Kind
-    count: float
-    dense: int
-    driven: bool
-    cost_pj: float
+    cost_pj: float = 0.0
 
     @property
     def activity(self) -> float | None:

@@ -44,29 +44,6 @@ def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
     return grad.sum_to_size(parameter.shape) * scale
 
 
-class _Value(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, step, offset)
-        ctx.rule = (low, high, grad_scale)
-        value = plain_codes(x, step, offset, low, high).mul_(step)
-        return value if offset is None else value.add_(offset)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        (grad,) = grads
-        x, step, offset = ctx.saved_tensors
-        low, high, scale = ctx.rule
-        u = _scaled(x, step, offset)
-        inside = (u > low) & (u < high)
-        z = round_half_up(u).clamp_(low, high)
-        grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
-        grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
-        return grad * inside, grad_step, grad_offset, None, None, None
-
-
 class _Codes(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -86,3 +63,23 @@ class _Codes(torch.autograd.Function):
         grad_step = _reduce_like(u.mul_(grad_u).neg_(), step, scale)
         grad_offset = None if offset is None else _reduce_like(-grad_u, offset, scale)
         return grad_u, grad_step, grad_offset, None, None, None
+
+
+class _Value(_Codes):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        step, offset = arguments[1:3]
+        value = _Codes.forward(ctx, *arguments).mul_(step)
+        return value if offset is None else value.add_(offset)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        (grad,) = grads
+        x, step, offset = ctx.saved_tensors
+        low, high, scale = ctx.rule
+        u = _scaled(x, step, offset)
+        inside = (u > low) & (u < high)
+        z = round_half_up(u).clamp_(low, high)
+        grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
+        grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
+        return grad * inside, grad_step, grad_offset, None, None, None
