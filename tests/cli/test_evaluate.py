@@ -16,12 +16,13 @@ import pytest
 import torch
 from PIL import Image
 
+from lapis import Session
 from lapis.cli import main
 from lapis.convert.fold import from_model
 from lapis.data.folder import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches
-from lapis.data.slice import load_slice
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
 from lapis.nn.pixels import normalise
@@ -68,6 +69,24 @@ def test_a_checkpoint_and_its_packed_form_give_the_same_answers(
     assert trained["activity"]["mlp_hidden"] == pytest.approx(packed["activity"]["mlp_hidden"], abs=0.01)
     assert trained["energy"]["energy_mj"] == pytest.approx(packed["energy"]["energy_mj"], rel=0.02)
     assert (trained["state"], packed["state"]) == ("trained", "packed")
+
+
+def test_classes_are_matched_by_name_whatever_their_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, _ = small_model(DEPLOYED)
+    names = ("zebra", *CIFAR10_CLASSES[1:])  # sorts last among folders, and is the first class of the network
+    save(tmp_path / "packed.safetensors", from_model(model, class_names=names))
+    images, labels = load_slice()
+    for index in range(60):
+        (tmp_path / "images" / names[labels[index]]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[index]).save(tmp_path / "images" / names[labels[index]] / f"{index}.png")
+    record = run(capsys, str(tmp_path / "packed.safetensors"), "--data", str(tmp_path / "images"))
+    answers = Session(tmp_path / "packed.safetensors").run(list(images[:60])).argmax(axis=1)
+    assert record["correct"] == int((answers == labels[:60]).sum())
+    assert record["classes_matched"] == "by name"
+    (tmp_path / "images" / "cat").rename(tmp_path / "images" / "kitten")
+    words = ["evaluate", str(tmp_path / "packed.safetensors"), "--data", str(tmp_path / "images")]
+    assert main(words) == EXIT_BAD_INPUT
+    assert "the network has no class 'kitten'" in capsys.readouterr().err
 
 
 def test_a_packed_network_is_evaluated_without_torch(tmp_path: Path, tree: Path) -> None:

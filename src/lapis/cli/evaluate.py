@@ -13,7 +13,7 @@ from lapis import models
 from lapis.cli.options import data_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, check_classes, spread
+from lapis.data.images import ArrayImages, Images, match_classes, spread
 from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
@@ -113,13 +113,14 @@ def command(
     opened, imported, work = models.open(model), Import(preset, size, calibrate), Work(batch, workers, threads, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
+    images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed":
         record = _packed(opened, images, work, parse_shard(shard))
     elif shard is not None:
         raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
-    record = {"model": model, **record}
+    record = {"model": model, **record, "classes_matched": matched}
     click.echo(json.dumps(record) if as_json else _table(record))
 
 
@@ -139,7 +140,6 @@ class _ByIndex:
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
     session, tally = Session(opened.network(), work.threads or 1), Tally()
-    check_classes(images.classes, session.config.classes)
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
@@ -180,7 +180,6 @@ def _torch(opened: Opened, images: Images, imported: Import, view: View, work: W
     from lapis.train.evaluate import evaluate
 
     network, state = _network(opened, imported)
-    check_classes(images.classes, network.config.classes)
     preprocess = _preprocess(opened, network.config.image_size, view, small=isinstance(images, ArrayImages))
     if imported.preset is not None:
         _calibrate(network, images, preprocess, imported, work)
@@ -240,7 +239,7 @@ def _table(record: dict[str, Any]) -> str:
         f"{record['model']} ({record['state']})",
         f"top-1   {record['top1']:.2f} %",
         f"top-5   {record['top5']:.2f} %",
-        f"images  {record['images']}",
+        f"images  {record['images']}, classes matched {record['classes_matched']}",
     ]
     if "activity" in record:
         lines.append("activity  " + "  ".join(f"{point} {share:.3f}" for point, share in record["activity"].items()))

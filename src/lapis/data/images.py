@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,3 +103,26 @@ def check_classes(names: Sequence[str], classes: int) -> None:
     """
     if len(names) > classes or (len(names) < classes and not all(name.isdecimal() for name in names)):
         raise LapisError(f"the images have {len(names)} classes, the network {classes}; use a network for this dataset")
+
+
+def match_classes(images: Images, names: Sequence[str], classes: int) -> tuple[Images, str]:
+    """The images with the labels that a network of these class names uses, and how they were matched.
+
+    Names are matched where both sides have them, whatever their order; a name that the network does not know is an
+    error. Folders named by number, and networks without names, are matched by number and by position.
+    """
+    if all(name.isdecimal() for name in images.classes):
+        check_classes(images.classes, classes)
+        return images, "by number"
+    if not names:
+        check_classes(images.classes, classes)
+        return images, "by position: the network has no class names"
+    unknown = [name for name in images.classes if name not in names]
+    if unknown:
+        raise LapisError(
+            f"the network has no class {unknown[0]!r} ({len(unknown)} of {len(images.classes)} class names of the "
+            f"images are unknown to it); its classes: {', '.join(names)}"
+        )
+    place = np.array([names.index(name) for name in images.classes], np.int64)
+    renamed: Images = dataclasses.replace(images, labels=place[images.labels], classes=tuple(names))  # type: ignore[type-var]
+    return renamed, "by name"
