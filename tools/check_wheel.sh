@@ -21,7 +21,7 @@ from importlib.resources import files
 
 import lapis
 from lapis import native
-from lapis.convert.synthetic import random_network
+from lapis.deploy.synthetic import random_network
 from lapis.data.slice import load_slice
 from lapis.runtime import Session
 
@@ -29,14 +29,15 @@ assert importlib.util.find_spec("torch") is None, "this environment was meant to
 assert "site-packages" in lapis.__file__, lapis.__file__
 assert (files("lapis") / "py.typed").is_file(), "type information is missing"
 assert native.available(), f"the wheel has no kernels: {native.describe()}"
-config = lapis.preset("lapis_tiny", image_size=32, classes=10, depth=2, row_scale="pow2", readout="spikes", weight_bits=6)
+config = lapis.preset("lapis_tiny", image_size=32, classes=10, depth=2).deployed()
 network, images = random_network(config), load_slice().images[:2]
 fast, plain = Session(network), Session(network, native=False)
 assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
 PY
 "$bare/lapis" info
 "$bare/lapis" energy lapis_tiny --activity all=0.3 >/dev/null
-echo "without torch: installs, predicts, prices"
+"$bare/lapis" verify lapis_tiny_cifar10 -n 1 --quiet >/dev/null
+echo "without torch: installs, predicts, prices, verifies"
 
 if "$python" -c "import torch" 2>/dev/null; then
   "$python" -m venv "$work/full"
