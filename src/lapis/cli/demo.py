@@ -106,8 +106,8 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
     tally, energy = checks.measure_energy(subject, images[:WATCHED])
     report(
         "energy",
-        f"{energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than {energy.dense_energy_mj:.4f} dense "
-        f"({energy.convention.name} convention, {energy.costs.node})",
+        f"estimated {energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than dense FP32, "
+        f"{checks.int8_ratio(subject.config, tally):.1f} times less than dense int8 ({energy.convention.name} convention)",
     )
 
     speed = checks.measure_speed(subject, images[0])

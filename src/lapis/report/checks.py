@@ -29,6 +29,7 @@ Labels = npt.NDArray[np.int64]
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
 BATCH = 16
 TIMED_RUNS = 25
+INT8_COSTS = "45nm_int8"
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,11 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
 def measure_accuracy(subject: Subject, images: Pixels, labels: Labels) -> Evaluation:
     """Top-1 and top-5 with the engine."""
     return evaluate_session(subject.session, images, labels)
+
+
+def int8_ratio(config: LapisConfig, tally: Tally) -> float:
+    """How many times less energy than the dense network in int8, both priced by the table `45nm_int8`."""
+    return estimate(config, tally, costs=INT8_COSTS).ratio
 
 
 def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:

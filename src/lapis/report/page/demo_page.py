@@ -8,7 +8,7 @@ from typing import Any
 
 import lapis
 from lapis.energy import Estimate
-from lapis.report.checks import Answer, Equality, Speed, Subject
+from lapis.report.checks import Answer, Equality, Speed, Subject, int8_ratio
 from lapis.report.page.page import data_url, energy_rows, fill, write_html
 from lapis.runtime.accuracy import Evaluation
 from lapis.trace import Tally
@@ -51,6 +51,7 @@ def facts(results: DemoResults) -> dict[str, Any]:
         "activities": results.tally.activities(),
         "measured": results.tally.images,
         "energy": energy_rows(results.energy),
+        "int8_ratio": int8_ratio(subject.config, results.tally),
         "speed": {
             "ours_ms": results.speed.ours_ms,
             "rival_ms": results.speed.rival_ms,
