@@ -107,7 +107,7 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
     report(
         "energy",
         f"estimated {energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than dense FP32, "
-        f"{checks.int8_ratio(subject.config, tally):.1f} times less than dense int8 ({energy.convention.name} convention)",
+        f"{checks.int8_ratio(subject.config, tally):.1f} less than dense int8 ({energy.convention.name} convention)",
     )
 
     speed = checks.measure_speed(subject, images[0])
