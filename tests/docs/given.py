@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from lapis.cli import main
+from lapis.data.slice import CIFAR10_CLASSES
 
 CLASSES = 10
 TRAIN, TEST = 2, 1  # images per class
@@ -40,10 +41,10 @@ def _photo(path: Path) -> None:
 
 
 def _pictures(path: Path) -> None:
-    """One folder per class, in train and val; the labels are of no use here."""
+    """One folder per class of CIFAR-10, in train and val; which image lies in which is of no use here."""
     for split, count, first in (("train", TRAIN, 0), ("val", TEST, CLASSES * TRAIN)):
         for number in range(CLASSES * count):
-            folder = path / split / f"class{number % CLASSES}"
+            folder = path / split / CIFAR10_CLASSES[number % CLASSES]
             folder.mkdir(parents=True, exist_ok=True)
             tile(first + number).save(folder / f"{number}.png")
 
