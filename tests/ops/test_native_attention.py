@@ -37,8 +37,8 @@ def case(shape: tuple[int, int, int, int]) -> dict[str, Any]:
     n, m, c, window = shape
     delay = np.random.default_rng(n).integers(0, 12, (HEADS, n, m)) if n % 2 else None
     return {
-        "q_codes": codes(n, (1, HEADS, n, c), window),
-        "k_codes": codes(m + 1, (1, HEADS, m, c), window),
+        "q": codes(n, (1, HEADS, n, c), window),
+        "k": codes(m + 1, (1, HEADS, m, c), window),
         "v": codes(c + 2, (1, HEADS, m, c), window),
         # Sharp and flat: the spread of a distance is about this.
         "tau": np.array([0.3, 2.0]) * np.sqrt(c) * window,
@@ -54,7 +54,7 @@ def expected(shape: tuple[int, int, int, int], row_scale: RowScale) -> npt.NDArr
 @cache
 def eager_error(shape: tuple[int, int, int, int], row_scale: RowScale) -> float:
     x = case(shape)
-    q, k, v = (torch.tensor(x[name].astype(np.float32)) for name in ("q_codes", "k_codes", "v"))
+    q, k, v = (torch.tensor(x[name].astype(np.float32)) for name in ("q", "k", "v"))
     delay = None if x["delay"] is None else torch.tensor(x["delay"])
     made = eager.attention(q, k, v, torch.tensor(x["tau"], dtype=torch.float32), row_scale, delay)
     return rms(made.numpy() - expected(shape, row_scale))
@@ -65,7 +65,7 @@ def rms(error: npt.NDArray[Any]) -> float:
 
 
 def run(x: dict[str, Any], row_scale: RowScale, threads: int = 1) -> npt.NDArray[np.float32]:
-    return native.attention(x["q_codes"], x["k_codes"], x["v"], x["tau"], row_scale, x["delay"], threads)
+    return native.attention(x["q"], x["k"], x["v"], x["tau"], row_scale, x["delay"], threads)
 
 
 @pytest.mark.parametrize("row_scale", get_args(RowScale))
@@ -93,7 +93,7 @@ def test_rows_of_only_distant_keys_do_not_vanish(isa: str, row_scale: RowScale) 
 def test_integer_attention_equals_the_reference(isa: str, shape: tuple[int, int, int, int]) -> None:
     x = case(shape)
     tables = tables_of(x["tau"], shape[2] * shape[3] + 12)
-    arrays = (x["q_codes"], x["k_codes"], x["v"], tables, x["delay"])
+    arrays = (x["q"], x["k"], x["v"], tables, x["delay"])
     for made, true in zip(
         integer_native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True
     ):
@@ -132,7 +132,7 @@ def test_threads_change_no_bit(isa: str, threads: int) -> None:
     x = case(shape)
     assert np.array_equal(run(x, "pow2", threads), run(x, "pow2"))
     tables = tables_of(x["tau"], 64 * 15 + 12)
-    arrays = (x["q_codes"], x["k_codes"], x["v"], tables, x["delay"])
+    arrays = (x["q"], x["k"], x["v"], tables, x["delay"])
     one, many = (integer_native.integer_attention(*arrays, threads=t) for t in (1, threads))
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
@@ -171,7 +171,7 @@ def test_bad_delays_and_taus_are_refused(isa: str) -> None:
 def test_integer_rows_have_the_exponent_of_real_ones() -> None:
     x = case((64, 64, 64, 15))
     tables = tables_of(x["tau"], 64 * 15 + 1)
-    arrays = (x["q_codes"], x["k_codes"], x["v"])
+    arrays = (x["q"], x["k"], x["v"])
     acc, mass = integer_reference.integer_attention(*arrays, tables)
     made = np.ldexp(acc.astype(np.float64), -pow2_exponent(mass)[..., None])
     true = reference.attention(*arrays, x["tau"], "pow2")

@@ -9,15 +9,7 @@ from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.deploy.arithmetic import Float32
 from lapis.deploy.ladder import Grid, gelu_ladder
 from lapis.deploy.leak import leak_factor
-from lapis.deploy.network import (
-    DEFAULT_FRACTION_BITS,
-    Block,
-    Layer,
-    Leak,
-    Network,
-    Norm,
-    Readout,
-)
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, Block, Layer, Leak, Network, Norm, Readout
 from lapis.positions import offset_count
 from lapis.preprocess import Preprocess
 

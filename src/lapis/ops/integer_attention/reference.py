@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from lapis.codes import check_integers
 from lapis.errors import LapisError
@@ -35,29 +36,25 @@ class AffinityTables:
 
 
 def integer_attention(
-    q_codes: npt.ArrayLike,
-    k_codes: npt.ArrayLike,
-    v_codes: npt.ArrayLike,
-    tables: AffinityTables,
-    delay: npt.ArrayLike | None = None,
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, tables: AffinityTables, delay: ArrayLike | None = None
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
     """r_i = row_exponent[h][min_j D_ij], A_ij = table[h][r_i][D_ij], Z_i = sum_j A_ij, acc_ic = sum_j A_ij v_jc.
 
     q, k (..., H, N, C), v (..., H, M, C') integers, delay (H, N, M)  ->  acc (..., H, N, C') int32 and
     Z (..., H, N) uint32. The power-of-two readout is acc * 2**-round(log2 Z), whatever r was: both carry its gain.
     """
-    distance = l1_distance(check_integers(q_codes, "q"), check_integers(k_codes, "k"))
-    v = check_integers(v_codes, "v")
-    check_values(np.shape(k_codes), v.shape)
+    distance = l1_distance(check_integers(q, "q"), check_integers(k, "k"))
+    values = check_integers(v, "v")
+    check_values(np.shape(k), values.shape)
     if delay is not None:
         distance = distance + np.asarray(delay)
-    check_accumulator(v.shape[-2], int(np.abs(v.astype(np.int64)).max(initial=0)))
+    check_accumulator(values.shape[-2], int(np.abs(values.astype(np.int64)).max(initial=0)))
     check_distance(distance, tables)
     head = np.arange(tables.table.shape[0])[:, None, None]
     exponent = tables.row_exponent[head, distance.min(axis=-1, keepdims=True)]
     affinity = tables.table[head, exponent, distance]
     # Sums stay below 2**31, so a product in float64 is exact in any order, and faster than one of integers.
-    acc = affinity.astype(np.float64) @ v.astype(np.float64)
+    acc = affinity.astype(np.float64) @ values.astype(np.float64)
     return acc.astype(np.int32), affinity.sum(axis=-1, dtype=np.uint32)
 
 

@@ -44,6 +44,12 @@ def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
     return grad.sum_to_size(parameter.shape) * scale
 
 
+def _saved(ctx: Any) -> tuple[Tensor, Tensor, Tensor | None, int, int, float]:
+    """u and what it was made from, as forward left it."""
+    x, step, offset = ctx.saved_tensors
+    return _scaled(x, step, offset), step, offset, *ctx.rule
+
+
 class _Codes(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -55,10 +61,7 @@ class _Codes(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        (grad,) = grads
-        x, step, offset = ctx.saved_tensors
-        low, high, scale = ctx.rule
-        u = _scaled(x, step, offset)
+        (grad,), (u, step, offset, low, high, scale) = grads, _saved(ctx)
         grad_u = grad * ((u > low) & (u < high)) / step
         grad_step = _reduce_like(u.mul_(grad_u).neg_(), step, scale)
         grad_offset = None if offset is None else _reduce_like(-grad_u, offset, scale)
@@ -74,10 +77,7 @@ class _Value(_Codes):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        (grad,) = grads
-        x, step, offset = ctx.saved_tensors
-        low, high, scale = ctx.rule
-        u = _scaled(x, step, offset)
+        (grad,), (u, step, offset, low, high, scale) = grads, _saved(ctx)
         inside = (u > low) & (u < high)
         z = round_half_up(u).clamp_(low, high)
         grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
