@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from lapis.codes import round_half_up
 from lapis.errors import LapisError
 
 Pixels = npt.NDArray[np.uint8]
@@ -71,7 +72,7 @@ class Preprocess:
         """An image (height, width, 3) of bytes as the (size, size, 3) that the network takes."""
         pixels = check_pixels(image)
         height, width, _ = pixels.shape
-        short = math.floor(self.size / self.crop + 0.5)
+        short = int(round_half_up(self.size / self.crop))
         if (height, width) != (short, short):
             share = short / min(height, width)
             target = (max(short, round(width * share)), max(short, round(height * share)))
