@@ -21,7 +21,7 @@ from lapis.errors import LapisError
 from lapis.trace import POINTS, Tally
 
 LARGE = ["lapis_large", "--activity", "all=0.3"]
-DEPLOYED = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+DEPLOYED = preset("lapis_tiny").deployed()
 
 
 def _run(*words: str) -> str:
@@ -57,7 +57,7 @@ def test_paper_as_json_is_complete() -> None:
     assert len(content["figures"]) == 15
     assert [figure["paper"] for figure in content["figures"] if not figure["equal"]] == ["100.01"]
     large = content["solutions"][0]
-    again = estimate(preset("lapis_large", row_scale="pow2", readout="spikes", weight_bits=6), large["activities_w6"])
+    again = estimate(preset("lapis_large").deployed(), large["activities_w6"])
     assert f"{again.energy_mj:.2f}" == "3.28"
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from lapis.config import ActivationModes, LapisConfig, Mode, preset
+from lapis.config import ActivationModes, Mode, preset
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.network import named_arrays
@@ -23,10 +23,9 @@ from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save
 from lapis.pack.format import MAX_HEADER, data_bytes
 from lapis.preprocess import Preprocess
-from tests.networks import small_model
+from tests.networks import small_config, small_model
 
-DEPLOYED = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}
-TINY = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2).replace(**DEPLOYED)
+TINY = small_config()
 
 
 @given(
@@ -121,11 +120,11 @@ PAPER_MB = [
 
 @pytest.mark.parametrize(("name", "classes", "limit"), PAPER_MB)
 def test_packed_presets_are_no_larger_than_the_papers(name: str, classes: int, limit: float) -> None:
-    assert data_bytes(preset(name, classes=classes, **DEPLOYED)) + MAX_HEADER / 64 < limit * 1e6
+    assert data_bytes(preset(name, classes=classes).deployed()) + MAX_HEADER / 64 < limit * 1e6
 
 
 def test_the_size_is_that_of_the_tensors_and_a_short_header() -> None:
-    config = preset("lapis_small", classes=10, **DEPLOYED)
+    config = preset("lapis_small", classes=10).deployed()
     assert 0 < len(pack(random_network(config))) - data_bytes(config) < MAX_HEADER / 64
 
 

@@ -34,13 +34,13 @@ from lapis.pack.format import (
 from lapis.preprocess import Interpolation, Preprocess
 from lapis.runtime import Session
 from lapis.runtime.engine import Engine
+from tests.networks import small_config
 from tests.pack import test_hostile
 from tests.pack.damage import DAMAGES, split
 from tools.format_vector import PACKAGED, ROOT, VECTOR, answer, pixels, small_network, vector
 
 SPECIFICATION = (ROOT / "docs" / "format.md").read_text()
 FILES: list[dict[str, Any]] = json.loads(VECTOR.read_text())
-DEPLOYED = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6}
 # A rule that no content of a file can break.
 BROKEN_BY_TESTS = {36: "test_a_file_that_changes_while_it_is_read_is_refused"}
 
@@ -148,9 +148,7 @@ def test_documented_limits_are_those_of_the_code() -> None:
 
 
 def _configs() -> list[LapisConfig]:
-    small = LapisConfig(image_size=12, patch_size=4, classes=5, width=6, depth=2, heads=2, mlp_ratio=3).replace(
-        **DEPLOYED
-    )
+    small = small_config(image_size=12, classes=5, mlp_ratio=3)
     return [
         small.replace(style=style, weight_bits=bits, modes=ActivationModes(mlp_hidden=hidden))
         for style in get_args(Style)
@@ -244,5 +242,5 @@ def test_the_writer_keeps_to_the_canonical_bytes(config: LapisConfig) -> None:
 )
 def test_the_sizes_are_those_of_the_code(name: str, classes: int) -> None:
     sizes = [int(row[1].replace(",", "")) for row in _rows("Sizes")]
-    tensors = data_bytes(preset(name, classes=classes, **DEPLOYED))
+    tensors = data_bytes(preset(name, classes=classes).deployed())
     assert sum(0 < size - tensors < 4096 for size in sizes) == 1

@@ -14,7 +14,7 @@ from lapis.errors import LapisError
 from lapis.report.energy_chart import energy_chart
 from lapis.trace import POINTS
 
-CONFIG = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+CONFIG = preset("lapis_tiny").deployed()
 
 
 @pytest.mark.parametrize("convention", ["full", "synaptic"])

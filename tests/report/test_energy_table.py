@@ -16,7 +16,7 @@ from lapis.energy.paper import figures, solve_large
 from lapis.report import energy_table
 from lapis.trace import POINTS
 
-CONFIG = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+CONFIG = preset("lapis_tiny").deployed()
 
 
 def _text(table: Table) -> str:

@@ -103,7 +103,7 @@ def test_activity_shows_every_block_and_point(explain_torch: Callable[[str], Any
 
 
 def test_energy_bars_are_as_long_as_the_energies() -> None:
-    config = preset("lapis_tiny", row_scale="pow2", readout="spikes", weight_bits=6)
+    config = preset("lapis_tiny").deployed()
     made = estimate(config, dict.fromkeys(POINTS, 0.3))
     axes = figures.energy(made).axes[0]
     dense, ours = ([bar.get_width() for bar in container] for container in axes.containers)
