@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from hypothesis import strategies as st
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
 from lapis.convert import from_model
 from lapis.deploy.network import Network
 from lapis.deploy.synthetic import random_network
@@ -66,9 +66,9 @@ def images_for(network: Network, batch: int, seed: int = 0) -> Pixels:
 
 @st.composite
 def configs(draw: st.DrawFn) -> LapisConfig:
-    """Deployable configurations of every style, window, width of weights and mix of modes."""
+    """Deployable configurations of every style, window, width of weights, mix of modes and set of deadlines."""
     heads, modes = draw(st.sampled_from([1, 2, 3])), st.sampled_from(get_args(Mode))
-    return small_config(
+    config = small_config(
         style=draw(st.sampled_from(["vit", "beit"])),
         image_size=4 * draw(st.integers(1, 3)),
         classes=draw(st.integers(1, 5)),
@@ -80,3 +80,12 @@ def configs(draw: st.DrawFn) -> LapisConfig:
         weight_bits=draw(st.sampled_from([2, 6, 8])),
         modes=ActivationModes(*(draw(modes) for _ in range(6))),
     )
+    return config.replace(least_codes=draw(least_codes(config)))
+
+
+@st.composite
+def least_codes(draw: st.DrawFn, config: LapisConfig) -> LeastCodes:
+    """Deadlines for some points: none, one for all blocks, or one per block."""
+    least = st.integers(1, config.window)
+    per_block = st.tuples(*[least] * config.depth)
+    return LeastCodes(*(draw(st.one_of(st.just(1), least, per_block)) for _ in range(6)))

@@ -49,7 +49,7 @@ typedef struct {
 } integer_attention_call;
 
 typedef struct {
-    float step, offset, low, high;
+    float step, offset, low, high, least;
     int has_offset;
 } lsq_scale;
 

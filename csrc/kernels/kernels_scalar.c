@@ -202,7 +202,8 @@ static float unrounded(float x, lsq_scale s) { return (s.has_offset ? x - s.offs
 static float rounded(float u, lsq_scale s) {
     float z = floorf(u + 0.5f);
     z = z < s.low ? s.low : z;
-    return z > s.high ? s.high : z;
+    z = z > s.high ? s.high : z;
+    return fabsf(z) < s.least ? 0 : z;
 }
 
 static void lsq(const float *x, int64_t n, lsq_scale s, float *value, float *codes) {

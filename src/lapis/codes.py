@@ -65,6 +65,11 @@ def round_half_up(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.floor(np.asarray(x, dtype=np.float64) + 0.5)
 
 
+def silence(codes: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
+    """z where |z| >= least, else 0: a neuron that has not fired by step T - least stays silent."""
+    return codes if least <= 1 else np.where(np.abs(codes) < least, codes.dtype.type(0), codes)
+
+
 def pow2_exponent(z: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """k = round(log2 z), exactly, for z > 0.
 

@@ -52,6 +52,33 @@ class ActivationModes:
 
 
 @dataclass(frozen=True)
+class LeastCodes:
+    """The least code z0 that fires at each measuring point: one for all blocks, or one per block.
+
+    A neuron with 0 < |z| < z0 has not fired by step T - z0, its deadline, and stays silent. The window of that point
+    then has T - z0 + 1 steps instead of T. With 1, every code but zero fires.
+    """
+
+    attention_in: int | tuple[int, ...] = 1
+    qk: int | tuple[int, ...] = 1
+    v: int | tuple[int, ...] = 1
+    readout: int | tuple[int, ...] = 1
+    mlp_in: int | tuple[int, ...] = 1
+    mlp_hidden: int | tuple[int, ...] = 1
+
+    def __post_init__(self) -> None:
+        for point in dataclasses.fields(self):
+            value = getattr(self, point.name)
+            if isinstance(value, list):  # as JSON has it
+                object.__setattr__(self, point.name, tuple(value))
+
+    @classmethod
+    def all(cls, least: int) -> LeastCodes:
+        """One least code at every point."""
+        return cls(**{f.name: least for f in dataclasses.fields(cls)})
+
+
+@dataclass(frozen=True)
 class LapisConfig:
     """A Lapis vision transformer.
 
@@ -73,6 +100,7 @@ class LapisConfig:
     readout: Readout = "real"
     weight_bits: int = FLOAT_WEIGHTS
     modes: ActivationModes = field(default_factory=ActivationModes)
+    least_codes: LeastCodes = field(default_factory=LeastCodes)
     quantize: bool = True
 
     def __post_init__(self) -> None:
@@ -95,6 +123,7 @@ class LapisConfig:
             raise LapisError(f"weight_bits={self.weight_bits} with quantize=False; use 32 or turn quantizers on")
         if not self.quantize and self.relation == "hamming":
             raise LapisError("relation='hamming' counts unequal latencies and needs quantize=True")
+        _check_least_codes(self)
 
     @property
     def grid(self) -> int:
@@ -129,10 +158,19 @@ class LapisConfig:
     def mean_pooling(self) -> bool:
         return self.style == "beit"
 
+    def mode(self, point: str) -> Mode:
+        """How negative values are coded at a measuring point. q and k share their mode."""
+        mode: Mode = getattr(self.modes, _field_of(point))
+        return mode
+
     def low(self, point: str) -> int:
-        """The lowest code at a measuring point: -T where it is signed, else 0. q and k share their mode."""
-        mode: Mode = getattr(self.modes, "qk" if point in ("q", "k") else point)
-        return -self.window if mode == "signed" else 0
+        """The lowest code at a measuring point: -T where it is signed, else 0."""
+        return -self.window if self.mode(point) == "signed" else 0
+
+    def least(self, point: str, block: int) -> int:
+        """The least code that fires at a measuring point of a block."""
+        codes: int | tuple[int, ...] = getattr(self.least_codes, _field_of(point))
+        return codes if isinstance(codes, int) else codes[block]
 
     def dense(self) -> LapisConfig:
         """The plain transformer of the same shape: dot product, softmax, no quantizers."""
@@ -147,9 +185,10 @@ class LapisConfig:
     def replace(self, **changes: Any) -> LapisConfig:
         """A copy with some fields changed; the error for an unknown field names the nearest known one."""
         _refuse_unknown(changes, LapisConfig, "configuration field")
-        if isinstance(changes.get("modes"), dict):
-            _refuse_unknown(changes["modes"], ActivationModes, "measuring point")
-            changes["modes"] = ActivationModes(**changes["modes"])
+        for name, kind in (("modes", ActivationModes), ("least_codes", LeastCodes)):
+            if isinstance(changes.get(name), dict):
+                _refuse_unknown(changes[name], kind, "measuring point")
+                changes[name] = kind(**changes[name])
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,6 +249,29 @@ def _check_choices(config: LapisConfig) -> None:
     for point, mode in dataclasses.asdict(config.modes).items():
         if mode not in get_args(Mode):
             raise LapisError(f"modes.{point}={mode!r} is unknown; use {_either(get_args(Mode))}")
+
+
+def _check_least_codes(config: LapisConfig) -> None:
+    if not isinstance(config.least_codes, LeastCodes):
+        raise LapisError(f"least_codes={config.least_codes!r} must be LeastCodes")
+    for point, value in dataclasses.asdict(config.least_codes).items():
+        per_block = isinstance(value, tuple)
+        if per_block and len(value) != config.depth:
+            raise LapisError(
+                f"least_codes.{point} has {len(value)} numbers; give one number, or one for each of the "
+                f"{config.depth} blocks"
+            )
+        for least in value if per_block else (value,):
+            if not isinstance(least, int) or isinstance(least, bool) or not 1 <= least <= config.window:
+                raise LapisError(
+                    f"least_codes.{point}={least!r} must be an integer from 1 (every code but zero fires) to the "
+                    f"window, {config.window}"
+                )
+
+
+def _field_of(point: str) -> str:
+    """q and k share one quantizer, and so their entry."""
+    return "qk" if point in ("q", "k") else point
 
 
 def _refuse_unknown(changes: dict[str, Any], kind: type, what: str) -> None:

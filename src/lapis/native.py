@@ -22,7 +22,7 @@ from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 3
+ABI = 4
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
@@ -77,7 +77,7 @@ _FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
 
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _pairs = ctypes.POINTER(Pairs)
-_lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, *([_pointer] * 3), _i32]
+_lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), *([_pointer] * 3), _i32]
 _SIGNATURES: dict[str, list[Any]] = {
     "lapis_distance": [_pairs, _pointer, _pointer, _pointer, _i32, _i32],
     "lapis_distance_backward": [_pairs, *([_pointer] * 5), _i32],
@@ -89,7 +89,7 @@ _SIGNATURES: dict[str, list[Any]] = {
         _pairs, *([_pointer] * 3), ctypes.POINTER(_i64), _i32, _pointer, _pointer, _i64, _i64, _pointer, _pointer,
         ctypes.POINTER(_i64), _pointer, _i32,
     ],
-    "lapis_lsq": [_pointer, _i64, _i64, _pointer, _i32, _pointer, _float, _float, _pointer, _pointer, _i32],
+    "lapis_lsq": [_pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), _pointer, _pointer, _i32],
     "lapis_lsq_value_backward": _lsq_backward,
     "lapis_lsq_codes_backward": _lsq_backward,
     "lapis_abi": [],

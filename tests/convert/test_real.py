@@ -33,7 +33,7 @@ def test_an_imported_backbone_answers_alike_as_integers_and_as_spikes(
     model = load_backbone(deit_weights, config)
     calibrate(model, [normalise(torch.from_numpy(images[1:]), preprocess)])
     save(tmp_path / "packed.safetensors", from_model(model, preprocess))
-    network, events = load(tmp_path / "packed.safetensors"), Events(config.window)
+    network, events = load(tmp_path / "packed.safetensors"), Events()
     executors = {"spikes": spiking_executor(network, events), "stages": stagewise_executor(model, network)}
     report = verify(network, executors, [(images[:1], None)])
     spikes, stages = report.agreements

@@ -18,7 +18,7 @@ from lapis.report.neuron_figure import neuron_figure
 def test_a_picture_has_three_panels_and_marks_the_spike(spike: int) -> None:
     arrivals = np.array([[0, 3], [-2, 0], [0, 0], [0, 0]])
     current = np.cumsum(arrivals.sum(axis=1))
-    history = NeuronHistory(4, arrivals, current, np.cumsum(current), np.array([9, 7, 5, 3]), spike, 4 - spike)
+    history = NeuronHistory(4, arrivals, current, np.cumsum(current), np.array([9, 7, 5, 3]), spike, 3, 4 - spike)
     figure = neuron_figure(history, "a neuron")
     assert len(figure.axes) == 3
     marked = [line for line in figure.axes[2].lines if line.get_marker() == "o"]

@@ -20,7 +20,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 @click.command()
 @click.argument("study")
-@click.option("--recipe", default="cifar10_tiny", show_default=True, help="The recipe to vary.")
+@click.option("--recipe", help="The recipe to vary; cifar10_tiny by default, cifar10_tiny_sparse for sparsity.")
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
 @click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
@@ -33,7 +33,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 @json_option
 def command(
     study: str,
-    recipe: str,
+    recipe: str | None,
     data: Path | None,
     out: Path | None,
     start: str | None,
@@ -45,11 +45,12 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Train the variants of STUDY (relation, deployment or activation) under one schedule, and compare them.
+    """Train the variants of STUDY (relation, deployment, activation or sparsity) under one schedule, and compare them.
 
     relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
-    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted. The same
-    command continues a study that was stopped.
+    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted.
+    sparsity: a ladder of goals for the activity, each rung starting from the one before. The same command continues a
+    study that was stopped.
 
     \b
     Example:
@@ -57,11 +58,12 @@ def command(
     """
     with_torch_threads(threads)
 
-    from lapis.train.ablate import run_study, table, variants, write_study
+    from lapis.train.ablate import DEFAULT_RECIPE, DEFAULT_RECIPES, run_study, table, variants, write_study
     from lapis.train.distributed import join, leave
 
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
+    recipe = recipe or DEFAULT_RECIPES.get(study, DEFAULT_RECIPE)
     rows = variants(study, recipe, [*changes, *settings])
     numbers = _seeds(seeds)
     folder = out or Path("runs") / f"ablate_{study}"

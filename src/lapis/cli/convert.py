@@ -55,7 +55,7 @@ def command(
       lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
     """
     network = models.open(model).network()
-    simulator, events, tally = Simulator(network), Events(network.config.window), Tally()
+    simulator, events, tally = Simulator(network), Events(), Tally()
     answers: list[int] = []
     first = None
     started = time.perf_counter()

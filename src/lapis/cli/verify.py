@@ -101,7 +101,7 @@ def command(
 
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The chosen executors, and the events that the spiking one counts."""
-    events, trained = Events(network.config.window), opened.kind == "checkpoint"
+    events, trained = Events(), opened.kind == "checkpoint"
     chosen = only or tuple(
         name for name in EXECUTORS if name == "spikes" or (_runs_native(network) if name == "native" else trained)
     )

@@ -6,7 +6,7 @@ them exactly; every other operation is rounded as `lapis.deploy.arithmetic` defi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -94,6 +94,22 @@ class TorchExecutor(nn.Module):
         return (token.double() @ self.head_weight + self.head_bias).long()
 
 
+class CodeRange(NamedTuple):
+    """The codes of a measuring point: low..high, and 0 where the magnitude is below `least`."""
+
+    low: int
+    high: int
+    least: int
+
+    @classmethod
+    def of(cls, network: Network, point: Point, block: int) -> CodeRange:
+        return cls(network.low(point), network.config.window, network.least(point, block))
+
+    def codes(self, whole: Tensor) -> Tensor:
+        z = whole.clamp(self.low, self.high)
+        return z if self.least <= 1 else z.masked_fill(z.abs() < self.least, 0.0)
+
+
 class AttentionExecutor(nn.Module):
     """The first half of a block: (B, N, D) stream -> stream."""
 
@@ -109,7 +125,7 @@ class AttentionExecutor(nn.Module):
         self.norm = NormExecutor(block.attention_norm, network.eps)
         self.qkv, self.proj = LayerExecutor(block.qkv), LayerExecutor(block.proj)
         self.scale, self.shift = float(block.readout.scale), float(block.readout.shift)
-        self.window, self.lows = network.config.window, {point: network.low(point) for point in _ATTENTION_POINTS}
+        self.ranges = {point: CodeRange.of(network, point, index) for point in _ATTENTION_POINTS}
         _keep(self, "table", tables.table.astype(np.float64))
         _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
         _keep(self, "delay", delay)
@@ -131,7 +147,7 @@ class AttentionExecutor(nn.Module):
         return self._floor(join_heads(scaled) * self.scale + self.shift, "readout")
 
     def _floor(self, pre: Tensor, point: Point) -> Tensor:
-        return torch.floor(pre).clamp(self.lows[point], self.window)
+        return self.ranges[point].codes(torch.floor(pre))
 
 
 _ATTENTION_POINTS: tuple[Point, ...] = ("attention_in", "q", "k", "v", "readout")
@@ -146,19 +162,21 @@ class FeedForwardExecutor(nn.Module):
     def __init__(self, network: Network, index: int) -> None:
         super().__init__()
         block: Block = network.blocks[index]
-        self.index, self.window = index, network.config.window
-        self.low_in, self.low_hidden = network.low("mlp_in"), network.low("mlp_hidden")
+        self.index = index
+        self.input = CodeRange.of(network, "mlp_in", index)
+        self.hidden = CodeRange.of(network, "mlp_hidden", index)
         self.norm = NormExecutor(block.mlp_norm, network.eps)
         self.fc1, self.fc2 = LayerExecutor(block.fc1), LayerExecutor(block.fc2)
         _keep(self, "rise", block.rise)
         _keep(self, "fall", block.fall)
 
     def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
-        codes = torch.floor(self.norm(stream)).clamp(self.low_in, self.window)
+        codes = self.input.codes(torch.floor(self.norm(stream)))
         pre = self.fc1(codes)
-        hidden = torch.full_like(pre, self.low_hidden)
+        level = torch.full_like(pre, self.hidden.low)
         for up, down in zip(self.rise, self.fall, strict=True):
-            hidden += (pre >= up) | ((pre <= down) & (down > float(arithmetic.LOWEST)))
+            level += (pre >= up) | ((pre <= down) & (down > float(arithmetic.LOWEST)))
+        hidden = self.hidden.codes(level)
         _note(trace, self.index, mlp_in=codes, mlp_hidden=hidden)
         return _saturated(stream + torch.floor(self.fc2(hidden)).double())
 

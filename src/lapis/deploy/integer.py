@@ -15,7 +15,7 @@ from lapis.deploy.arithmetic import Codes, Int32, Int64
 from lapis.deploy.network import Network, check_images
 from lapis.ops.integer_attention.reference import integer_attention
 from lapis.preprocess import Pixels
-from lapis.trace import Trace, Watched
+from lapis.trace import Point, Trace, Watched
 
 # Images per batch; more are not faster and need more memory.
 BATCH = 16
@@ -49,12 +49,10 @@ def embed(network: Network, images: Pixels) -> Int32:
 
 def attention(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the first half of a block."""
-    block, window = network.blocks[index], network.config.window
-    codes = arithmetic.floor_codes(block.attention_norm.pre(stream, network.eps), network.low("attention_in"), window)
+    block = network.blocks[index]
+    codes = _fire(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
     q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
-    q = arithmetic.floor_codes(q_pre, network.low("q"), window)
-    k = arithmetic.floor_codes(k_pre, network.low("k"), window)
-    v = arithmetic.floor_codes(v_pre, network.low("v"), window)
+    q, k, v = (_fire(network, index, "q", q_pre), _fire(network, index, "k", k_pre), _fire(network, index, "v", v_pre))
     readout = read_out(network, index, q, k, v)
     _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
     return arithmetic.add_to_stream(stream, block.proj.pre(readout))
@@ -67,15 +65,15 @@ def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Code
     total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index])
     scaled = np.ldexp(total.astype(np.float32), -pow2_exponent(mass)[..., None])
     pre = arithmetic.affine(join_heads(scaled), readout.scale, readout.shift)
-    return arithmetic.floor_codes(pre, network.low("readout"), network.config.window)
+    return _fire(network, index, "readout", pre)
 
 
 def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the second half of a block."""
     block = network.blocks[index]
-    pre = block.mlp_norm.pre(stream, network.eps)
-    codes = arithmetic.floor_codes(pre, network.low("mlp_in"), network.config.window)
-    hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, network.low("mlp_hidden"))
+    codes = _fire(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
+    low, least = network.low("mlp_hidden"), network.least("mlp_hidden", index)
+    hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, low, least)
     _note(trace, index, mlp_in=codes, mlp_hidden=hidden)
     return arithmetic.add_to_stream(stream, block.fc2.pre(hidden))
 
@@ -114,6 +112,11 @@ def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
         stream = attention(network, index, stream, trace)
         stream = feed_forward(network, index, stream, trace)
     return classify(network, stream)
+
+
+def _fire(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
+    """The codes of a measuring point; a neuron that misses its deadline stays silent."""
+    return arithmetic.floor_codes(pre, network.low(point), network.config.window, network.least(point, index))
 
 
 def _note(trace: Trace | None, index: int, **codes: Codes) -> None:

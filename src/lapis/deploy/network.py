@@ -159,6 +159,10 @@ class Network(_Frozen):
         """The lowest code at a measuring point."""
         return self.config.low(point)
 
+    def least(self, point: Point, block: int) -> int:
+        """The least code that fires at a measuring point of a block."""
+        return self.config.least(point, block)
+
     def real_logits(self, logits: Int64) -> Float32:
         """Integer logits as the real numbers that they stand for."""
         return arithmetic.real_logits(logits, self.head_exponent)

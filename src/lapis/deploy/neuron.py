@@ -25,7 +25,7 @@ class NeuronHistory:
 
     arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
     V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: the step at which it
-    fired, or T. code: the code of the integer model.
+    fired, or T. deadline: the last step at which it may fire. code: the code of the integer model.
     """
 
     window: int
@@ -34,6 +34,7 @@ class NeuronHistory:
     voltage: Array
     threshold: Array
     spike: int
+    deadline: int
     code: int
 
 
@@ -57,7 +58,11 @@ def follow_neuron(network: Network, image: Pixels, block: int, token: int, chann
     current = np.cumsum(arrivals.sum(axis=1))
     voltage = np.cumsum(current)
     theta = layer_thresholds(own, network.low("v"), config.window)[0]
-    spikes = fire(lambda level: voltage[-1:] >= theta[level - network.low("v") - 1], config.window, signed=False)
+    deadline = config.window - network.least("v", block)
+    spikes = fire(
+        lambda level: voltage[-1:] >= theta[level - network.low("v") - 1],
+        config.window, signed=False, least=network.least("v", block),
+    )  # fmt: skip
     return NeuronHistory(
         window=config.window,
         arrivals=arrivals,
@@ -65,5 +70,6 @@ def follow_neuron(network: Network, image: Pixels, block: int, token: int, chann
         voltage=voltage,
         threshold=theta[::-1][: config.window],
         spike=int(np.argmax(spikes[:, 0])) if spikes.any() else config.window,
+        deadline=deadline,
         code=int(trace[block, "v"][0, token, channel]),
     )

@@ -3,7 +3,8 @@
 Codes are not used here. A layer gets spikes (T, tokens, neurons), at most one per neuron, and gives spikes:
 
     integrate   I += w on a spike, V += I at every step: a spike at step n acts for T - n steps
-    fire        in its own window a neuron spikes at the first n with V >= theta[T - n], a threshold that falls
+    fire        in its own window a neuron spikes at the first n with V >= theta[T - n], a threshold that falls; the
+                window ends at the deadline, step T - z0, and who has not fired by then stays silent
     relate      a counter runs for every query, key and channel from the first of their two spikes to the second
     leak        a unit membrane leaks for as long as the counter ran; a row's gain is set by its first arrival
     mix         value spikes, weighted by affinities, integrated like all others
@@ -33,8 +34,14 @@ from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
 
-# attention input, q/k/v, readout, MLP input, MLP hidden: each layer waits until the previous window has ended.
-WINDOWS_PER_BLOCK = 5
+# The points that spike in one window; each window waits until the previous one has ended.
+WINDOWS: tuple[tuple[Point, ...], ...] = (
+    ("attention_in",),
+    ("q", "k", "v"),
+    ("readout",),
+    ("mlp_in",),
+    ("mlp_hidden",),
+)
 
 Spikes = npt.NDArray[np.bool_]
 Reached = Callable[[int], Array]
@@ -45,9 +52,10 @@ class Events:
     """Counts of what happened in a run over `images` images.
 
     operations: one per synapse that a spike crossed. leak_steps: the longest leak of each block, over all images.
+    window_steps: the latency of one image in steps, windows only: 5 L T without deadlines.
     """
 
-    window: int
+    window_steps: int = 0
     images: int = 0
     spikes: dict[tuple[int, Point], int] = field(default_factory=dict)
     operations: dict[tuple[int, Operator], int] = field(default_factory=dict)
@@ -64,6 +72,7 @@ class Events:
 
     def add(self, other: Events) -> None:
         """Add the counts of other images on the same network."""
+        self.window_steps = max(self.window_steps, other.window_steps)
         self.images += other.images
         for spiked, count in other.spikes.items():
             self.spikes[spiked] = self.spikes.get(spiked, 0) + count
@@ -71,11 +80,6 @@ class Events:
             self.crossed(block, operator, count)
         for block, steps in other.leak_steps.items():
             self.leaked(block, steps)
-
-    @property
-    def window_steps(self) -> int:
-        """Latency of one image in steps, windows only: 5 L T."""
-        return WINDOWS_PER_BLOCK * len(self.leak_steps) * self.window
 
     @property
     def latency(self) -> int:
@@ -96,11 +100,13 @@ def simulate(network: Network, images: Pixels) -> Simulated:
     return Simulator(network).run(images)
 
 
-def integrate(spikes: Spikes, synapses: Array) -> tuple[Array, int]:
+def integrate(spikes: Spikes, synapses: Array, least: int = 1) -> tuple[Array, int]:
     """I += w on a spike, V += I at every step: after T steps V = sum w (T - t) over the neurons that fired.
 
-    spikes (T, targets, neurons), synapses (neurons, O)  ->  V (targets, O), synapses crossed. Each target has its own
-    neurons; in linear layers a target is a token.
+    The window of the sending neurons ends at their deadline, after T - z0 + 1 steps. No spike arrives in the last
+    z0 - 1 steps, so they are one addition: V += (z0 - 1) I.
+    spikes (T - z0 + 1, targets, neurons), synapses (neurons, O)  ->  V (targets, O), synapses crossed. Each target has
+    its own neurons; in linear layers a target is a token.
     """
     current = np.zeros((spikes.shape[1], synapses.shape[1]), dtype=synapses.dtype)
     voltage = np.zeros_like(current)
@@ -110,24 +116,25 @@ def integrate(spikes: Spikes, synapses: Array) -> tuple[Array, int]:
         _deliver(current, target, synapses[neuron])
         crossed += target.size * synapses.shape[1]
         voltage += current
-    return voltage, crossed
+    return voltage + (least - 1) * current, crossed
 
 
-def fire(reached: Reached, window: int, signed: bool) -> Spikes:
-    """One spike at the first step n whose level T - n is reached; (T, ..., neurons), or ON and OFF neurons (..., 2 n).
+def fire(reached: Reached, window: int, signed: bool, least: int = 1) -> Spikes:
+    """One spike at the first step n <= T - z0 whose level T - n is reached, z0 the least code that fires.
 
-    An OFF neuron stands for -m: it fires at the first n at which the level 1 - m, m = T - n, is not reached.
+    The result is (T - z0 + 1, ..., neurons), or with ON and OFF neurons (..., 2 n). An OFF neuron stands for -m: it
+    fires at the first n at which the level 1 - m, m = T - n, is not reached.
     """
-    trains = [_first_crossing(reached, window)]
+    trains = [_first_crossing(reached, window, least)]
     if signed:
-        trains.append(_first_crossing(lambda level: ~reached(1 - level), window))
+        trains.append(_first_crossing(lambda level: ~reached(1 - level), window, least))
     return np.concatenate(trains, axis=-1)
 
 
-def _first_crossing(condition: Reached, window: int) -> Spikes:
+def _first_crossing(condition: Reached, window: int, least: int) -> Spikes:
     waiting: Array | None = None
     train = []
-    for step in range(window):
+    for step in range(window - least + 1):
         crossed = condition(window - step)
         waiting = np.ones(crossed.shape, dtype=bool) if waiting is None else waiting
         train.append(crossed & waiting)
@@ -135,8 +142,8 @@ def _first_crossing(condition: Reached, window: int) -> Spikes:
     return np.stack(train)
 
 
-def relate(q: Spikes, k: Spikes) -> tuple[Int64, int]:
-    """D_ij = sum_c |t^q_ic - t^k_jc| by counters that run between two spikes; (T, H, N, C) each -> (H, N, N).
+def relate(q: Spikes, k: Spikes, least: int = 1) -> tuple[Int64, int]:
+    """D_ij = sum_c |t^q_ic - t^k_jc| by counters that run between two spikes; (T - z0 + 1, H, N, C) each -> (H, N, N).
 
     A spike starts the counters of all partners that have not fired and stops those of partners that have. Counters that
     still run stop at the end of the window, which is the latency of a silent neuron.
@@ -154,7 +161,7 @@ def relate(q: Spikes, k: Spikes) -> tuple[Int64, int]:
         crossed += _meet(running.transpose(0, 2, 1), k_now, q_state)
         k_state[k_now.transpose(0, 2, 1)] = -1
         distance += running
-    return distance, crossed
+    return distance + (least - 1) * running, crossed
 
 
 def _meet(running: Array, now: Spikes, partners: Array) -> int:
@@ -192,25 +199,25 @@ def leak_affinities(distance: Int64, mantissa: Array, exponent: Array) -> tuple[
     return affinity, affinity.sum(axis=-1), last
 
 
-def mix(spikes: Spikes, affinity: Int64, signed: bool) -> tuple[Int64, int]:
-    """Value spikes through affinities, I += A on a spike, V += I at every step.
+def mix(spikes: Spikes, affinity: Int64, signed: bool, least: int = 1) -> tuple[Int64, int]:
+    """Value spikes through affinities, I += A on a spike, V += I at every step, as in `integrate`.
 
-    spikes (T, H, M, C) or (T, H, M, 2 C) with OFF neurons, affinity (H, N, M)  ->  V (H, C, N), synapses crossed.
+    spikes (T - z0 + 1, H, M, C) or (..., 2 C) with OFF neurons, affinity (H, N, M)  ->  V (H, C, N), synapses crossed.
     """
-    window, heads, _, neurons = spikes.shape
+    steps, heads, _, neurons = spikes.shape
     channels = neurons // 2 if signed else neurons
     synapses = np.ascontiguousarray(affinity.transpose(0, 2, 1))
     current = np.zeros((heads * channels, affinity.shape[1]), dtype=np.int64)
     voltage = np.zeros_like(current)
     crossed = 0
-    for step in range(window):
+    for step in range(steps):
         for sign, part in enumerate(np.split(spikes[step], 2 if signed else 1, axis=-1)):
             head, channel, source = np.nonzero(part.transpose(0, 2, 1))
             arrivals = synapses[head, source]
             _deliver(current, head * channels + channel, -arrivals if sign else arrivals)
             crossed += arrivals.size
         voltage += current
-    return voltage.reshape(heads, channels, -1), crossed
+    return (voltage + (least - 1) * current).reshape(heads, channels, -1), crossed
 
 
 def _deliver(current: Array, target: Array, arrivals: Array) -> None:
@@ -240,6 +247,13 @@ class Simulator:
         """Every power of two that a row can be scaled by; the nearest key alone contributes at least 2**14."""
         return range(14, int(pow2_exponent(self.network.config.tokens * AFFINITY_MAX)) + 1)
 
+    @property
+    def window_steps(self) -> int:
+        """Steps of all windows of an image; a window is as long as the latest deadline in it allows."""
+        network, blocks = self.network, range(self.network.config.depth)
+        latest = [min(network.least(point, block) for point in points) for block in blocks for points in WINDOWS]
+        return sum(network.config.window - least + 1 for least in latest)
+
     @cached_property
     def thresholds(self) -> tuple[_Thresholds, ...]:
         return tuple(self._thresholds(block) for block in self.network.blocks)
@@ -263,7 +277,7 @@ class Simulator:
         """Integer logits, codes and events of a batch of images (B, S, S, 3)."""
         network = self.network
         check_images(images, network.config.image_size)
-        events = Events(network.config.window)
+        events = Events(self.window_steps)
         traces, logits = [], []
         for image in images:
             trace = Trace(network.config.window)
@@ -287,14 +301,14 @@ class Simulator:
         k_spikes = self._emit(index, "k", _ladder(k, theta.qk[width:], network.low("k")), trace, events)
         v_spikes = self._emit(index, "v", _ladder(v, theta.v, network.low("v")), trace, events)
 
-        distance, crossed = relate(self._by_head(q_spikes), self._by_head(k_spikes))
+        distance, crossed = relate(self._by_head(q_spikes), self._by_head(k_spikes), network.least("q", index))
         events.crossed(index, "relation", crossed)
         delay = network.delays[index]
         affinity, mass, steps = leak_affinities(
             distance if delay is None else distance + delay, block.leak.mantissa, block.leak.exponent
         )
         events.leaked(index, steps)
-        mixed, crossed = mix(self._by_head(v_spikes), affinity, network.low("v") < 0)
+        mixed, crossed = mix(self._by_head(v_spikes), affinity, network.low("v") < 0, network.least("v", index))
         events.crossed(index, "value", crossed)
 
         # (levels, H, 1, N): the threshold of a readout neuron falls, shifted by the power of two of its row.
@@ -327,9 +341,11 @@ class Simulator:
     def _emit(self, index: int, point: Point, reached: Reached, trace: Trace, events: Events) -> Spikes:
         """One window of spikes, noted as the codes that they stand for."""
         window, signed = self.network.config.window, self.network.low(point) < 0
-        spikes = fire(reached, window, signed)
+        least = self.network.least(point, index)
+        spikes = fire(reached, window, signed, least)
         events.fired(index, point, spikes)
-        codes = window - first_spike(spikes)
+        latency = first_spike(spikes)
+        codes = np.where(latency < len(spikes), window - latency, 0)
         if signed:
             on, off = np.split(codes, 2, axis=-1)
             codes = on - off
@@ -342,7 +358,7 @@ class Simulator:
         synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
         if self.network.low(source) < 0:
             synapses = np.concatenate([synapses, -synapses])
-        voltage, crossed = integrate(spikes, synapses)
+        voltage, crossed = integrate(spikes, synapses, self.network.least(source, index))
         events.crossed(index, operator, crossed)
         return voltage if layer.exact else voltage.astype(np.float32)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer, as_integers, quantized
+from lapis.nn.quantizer import activation_quantizer, as_integers, quantized
 from lapis.nn.relation import RELATIONS
 from lapis.trace import Point, Trace
 
@@ -26,11 +26,11 @@ class Attention(nn.Module):
         self.relation = RELATIONS[config.relation](config)
         self.input = self.qk = self.v = self.readout = None
         if config.quantize:
-            self.input = ActivationQuantizer(config.window, config.modes.attention_in)
-            self.qk = ActivationQuantizer(config.window, config.modes.qk)
-            self.v = ActivationQuantizer(config.window, config.modes.v)
+            self.input = activation_quantizer(config, "attention_in", index)
+            self.qk = activation_quantizer(config, "q", index)
+            self.v = activation_quantizer(config, "v", index)
             if config.readout == "spikes":
-                self.readout = ActivationQuantizer(config.window, config.modes.readout)
+                self.readout = activation_quantizer(config, "readout", index)
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer, quantized
+from lapis.nn.quantizer import activation_quantizer, quantized
 from lapis.trace import Trace
 
 
@@ -21,8 +21,8 @@ class FeedForward(nn.Module):
         self.fc2 = Linear(config.hidden, config.width, config.weight_bits)
         self.input = self.hidden = None
         if config.quantize:
-            self.input = ActivationQuantizer(config.window, config.modes.mlp_in)
-            self.hidden = ActivationQuantizer(config.window, config.modes.mlp_hidden)
+            self.input = activation_quantizer(config, "mlp_in", index)
+            self.hidden = activation_quantizer(config, "mlp_hidden", index)
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""

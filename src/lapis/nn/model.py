@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from lapis.config import NORM_EPS, LapisConfig
+from lapis.config import NORM_EPS, LapisConfig, LeastCodes
 from lapis.errors import LapisError
 from lapis.nn.block import Block
+from lapis.nn.quantizer import ActivationQuantizer
 from lapis.trace import Trace, Watched
 
 
@@ -57,6 +58,23 @@ class LapisViT(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images, None, ()).logits
+
+    def quantizers(self) -> Iterator[tuple[int, str, ActivationQuantizer]]:
+        """(block, measuring point, quantizer) of all that spike; q and k share the one called qk."""
+        for index, block in enumerate(self.blocks):
+            named = {
+                "attention_in": block.attn.input, "qk": block.attn.qk, "v": block.attn.v,
+                "readout": block.attn.readout, "mlp_in": block.mlp.input, "mlp_hidden": block.mlp.hidden,
+            }  # fmt: skip
+            for point, quantizer in named.items():
+                if quantizer is not None:
+                    yield index, point, quantizer
+
+    def set_least_codes(self, least_codes: LeastCodes) -> None:
+        """Change the least code that fires at every point; the configuration changes with it."""
+        self.config = self.config.replace(least_codes=least_codes)
+        for block, point, quantizer in self.quantizers():
+            quantizer.least = self.config.least(point, block)
 
     @torch.no_grad()
     def watch(self, images: Tensor) -> Watched:

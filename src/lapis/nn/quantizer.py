@@ -7,13 +7,14 @@ two orders of magnitude between an activation and a 6-bit weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lapis.config import Mode
+from lapis.config import LapisConfig, Mode
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.ops.lsq.eager import plain_codes
@@ -39,26 +40,32 @@ class Quantizer(Calibrated):
         return self.log_step.exp()
 
 
-class ActivationQuantizer(Quantizer):
-    """z = clamp(floor((x - o)/s + 1/2), low, T), one step (and offset) per measuring point.
+# What training asks of every batch that a quantizer sees.
+Meter = Callable[["ActivationQuantizer", Tensor], None]
 
-    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise.
+
+class ActivationQuantizer(Quantizer):
+    """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < least; one step (and offset) per measuring point.
+
+    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. A meter, where there is one,
+    sees what comes in.
     """
 
-    def __init__(self, window: int, mode: Mode) -> None:
+    def __init__(self, window: int, mode: Mode, least: int = 1) -> None:
         super().__init__((), -window if mode == "signed" else 0, window)
-        self.mode = mode
+        self.mode, self.least = mode, least
+        self.meter: Meter | None = None
         self.offset = nn.Parameter(torch.zeros(())) if mode == "offset" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """The real value z s + o that the spikes of x stand for."""
         x = self._prepare(x)
-        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x))
+        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.least)
 
     def codes(self, x: Tensor) -> Tensor:
         """z as integer-valued floats, differentiable."""
         x = self._prepare(x)
-        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x))
+        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.least)
 
     def value(self, codes: Tensor) -> Tensor:
         """z s + o of codes that were found before: the bits that `forward` gives."""
@@ -81,6 +88,8 @@ class ActivationQuantizer(Quantizer):
         x = x.float()
         if not self.is_ready:
             self.calibrate(x)
+        if self.meter is not None:
+            self.meter(self, x)
         return x
 
     def _grad_scale(self, x: Tensor) -> float:
@@ -88,7 +97,12 @@ class ActivationQuantizer(Quantizer):
         return 1.0 / math.sqrt(x.numel() / x.shape[0] * self.high) if x.numel() else 1.0
 
     def extra_repr(self) -> str:
-        return f"{self.low}..{self.high}, {self.mode}"
+        return f"{self.low}..{self.high}, {self.mode}" + f", least {self.least}" * (self.least > 1)
+
+
+def activation_quantizer(config: LapisConfig, point: Point, block: int) -> ActivationQuantizer:
+    """The quantizer of a measuring point, as a configuration describes it."""
+    return ActivationQuantizer(config.window, config.mode(point), config.least(point, block))
 
 
 def quantized(

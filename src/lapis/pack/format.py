@@ -16,7 +16,9 @@ from lapis.ops.pack6 import packed_width
 from lapis.preprocess import MAX_SIZE
 
 METADATA_KEY = "lapis_packed"
-VERSION = 1
+VERSION = 2
+# Version 1 knew no deadlines: its configurations have no `least_codes`, and every code but zero fires.
+READABLE = (1, VERSION)
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
 PACKED_BITS = 6
 

@@ -5,6 +5,7 @@ The header is parsed here and not by a library, so that every kind of damage giv
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lapis.config import LapisConfig
+from lapis.config import LapisConfig, LeastCodes
 from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable
 from lapis.errors import LapisError
 from lapis.ops.pack6 import unpack6
@@ -29,6 +30,7 @@ from lapis.pack.format import (
     MAX_DIGITS,
     MAX_HEADER,
     METADATA_KEY,
+    READABLE,
     VERSION,
     Entry,
     check_limits,
@@ -96,7 +98,7 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
 def _read_header(file: BinaryIO) -> Header:
     table, start, size = _read_table(file)
     description = _read_description(_metadata(table))
-    config = _checked_config(description["config"])
+    config = _checked_config(description["config"], description["version"])
     preprocess = Preprocess.from_dict(description["preprocess"])
     if preprocess.to_dict().keys() != description["preprocess"].keys():
         raise LapisError("its preprocessing leaves fields out")
@@ -141,19 +143,24 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
     description = _parsed(text, "description")
     if not isinstance(description, dict) or "version" not in description:
         raise LapisError("its description names no format version")
-    if type(description["version"]) is not int or description["version"] != VERSION:
-        raise LapisError(f"format version {description['version']!r} is unknown; this Lapis reads version {VERSION}")
+    version = description["version"]
+    if type(version) is not int or version not in READABLE:
+        raise LapisError(f"format version {version!r} is unknown; this Lapis reads versions 1 and {VERSION}")
     if tuple(sorted(description)) != FIELDS:
-        raise LapisError(f"its description has the fields {sorted(description)}; version {VERSION} has {list(FIELDS)}")
+        raise LapisError(f"its description has the fields {sorted(description)}; version {version} has {list(FIELDS)}")
     return description
 
 
-def _checked_config(fields: Any) -> LapisConfig:
+def _checked_config(fields: Any, version: int) -> LapisConfig:
+    if version == 1 and isinstance(fields, dict):
+        if "least_codes" in fields:
+            raise LapisError("its configuration has least_codes, which version 1 does not know")
+        fields = {**fields, "least_codes": dataclasses.asdict(LeastCodes())}
     try:
         config = LapisConfig.from_dict(fields)
     except (TypeError, AttributeError) as error:
         raise LapisError(f"its configuration has a field of the wrong type ({error})") from error
-    if config.to_dict() != fields:
+    if json.loads(json.dumps(config.to_dict())) != fields:
         raise LapisError("its configuration leaves fields out")
     check_limits(config)
     check_deployable(config)

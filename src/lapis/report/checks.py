@@ -106,7 +106,7 @@ def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[s
 def compare_executors(subject: Subject, images: Pixels) -> Equality:
     """Spikes and engine against the integer model: every code at every measuring point, and the logits."""
     pixels = subject.session.read(images[:ENGINE_IMAGES])
-    events = Events(subject.config.window)
+    events = Events()
     spikes = verify(
         subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
     )

@@ -17,7 +17,7 @@ from lapis.train.distributed import Processes
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe
 
-Study = Literal["relation", "deployment", "activation"]
+Study = Literal["relation", "deployment", "activation", "sparsity"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 
 CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
@@ -29,6 +29,21 @@ PAPER: dict[str, dict[str, float]] = {
     "relation": {"dot": 97.09, "gaussian": 91.44, "hamming": 87.92, "laplacian": 96.56},
     "deployment": {"exact W32": 83.70, "pow2 W32": 83.39, "pow2 W6": 83.25},
     "activation": {},
+    "sparsity": {},
+}
+
+# The recipe that a study varies unless another is named.
+DEFAULT_RECIPES: dict[str, str] = {"sparsity": "cifar10_tiny_sparse"}
+DEFAULT_RECIPE = "cifar10_tiny"
+
+# Goals for the activity in front of the four layers with signed spikes, each rung starting from the one before. The
+# last is what the paper's own energies imply.
+LADDER: dict[str, dict[str, Any]] = {
+    **{
+        f"{goal:.2f}": {"attention_in": goal, "v": goal, "readout": goal, "mlp_in": goal}
+        for goal in (0.65, 0.55, 0.48, 0.40, 0.35)
+    },
+    "paper": {"attention_in": 0.31, "v": 0.31, "readout": 0.31, "mlp_in": 0.21, "mlp_hidden": 0.10},
 }
 
 
@@ -54,6 +69,12 @@ def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
             Variant("pow2 W6", w6, "exact W32"),
         ]
     recipe = _stage(base, settings)
+    if study == "sparsity":
+        names = list(LADDER)
+        return [
+            Variant(name, replace(recipe, sparsity=replace(recipe.sparsity, **LADDER[name])), after)
+            for name, after in zip(names, [None, *names[:-1]], strict=True)
+        ]
     if study == "relation":
         return [
             Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))

@@ -11,7 +11,20 @@ from lapis.errors import LapisError
 from lapis.files import write_atomically
 from lapis.runs import EVALUATIONS_FILE, STEPS_FILE
 
-COLUMNS = ("step", "epoch", "lr", "loss", "ce", "logit", "feature", "accuracy", "grad_norm", "images_per_s", "seconds")
+COLUMNS = (
+    "step",
+    "epoch",
+    "lr",
+    "loss",
+    "ce",
+    "logit",
+    "feature",
+    "accuracy",
+    "activity",
+    "grad_norm",
+    "images_per_s",
+    "seconds",
+)
 
 
 class Log:
@@ -26,12 +39,15 @@ class Log:
         write_atomically(folder / EVALUATIONS_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
         self.board = _board(folder, step)
 
-    def step(self, row: dict[str, Any]) -> None:
+    def step(self, row: dict[str, Any], activity: dict[str, float]) -> None:
+        """One row, and for TensorBoard the activity of each point."""
         # repr keeps every bit of a float, so that two runs can be compared exactly.
         self._append(STEPS_FILE, ",".join(repr(row[name]) for name in COLUMNS))
         if self.board is not None:
             for name in COLUMNS[2:]:
                 self.board.add_scalar(f"train/{name}", row[name], row["step"])
+            for point, share in activity.items():
+                self.board.add_scalar(f"train_activity/{point}", share, row["step"])
 
     def evaluation(self, record: dict[str, Any]) -> None:
         self._append(EVALUATIONS_FILE, json.dumps(record))

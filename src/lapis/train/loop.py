@@ -41,6 +41,7 @@ from lapis.train.processor import spare_matrix_unit
 from lapis.train.recipe import Recipe, differences
 from lapis.train.sets import open_sets
 from lapis.train.signals import StopRequest
+from lapis.train.sparsity import Meter, Silencer, activities, mean_activity
 from lapis.train.start import start_network
 from lapis.train.teacher import load_teacher
 
@@ -138,6 +139,9 @@ class Run:
             self.module = DistributedDataParallel(self.objective, **{_SYNC_BUFFERS: False})  # type: ignore[arg-type]
         self.optimizer = make_optimizer(self.objective, optim)
         self.average = Average(student, optim.ema) if optim.ema else None
+        self.meter = Meter(student, processes)
+        self.silencer = Silencer(student, recipe.sparsity, self.total)
+        self.activity: dict[str, float] = {}
         self.progress = Progress()
         self.unreadable: set[str] = set()
 
@@ -189,14 +193,15 @@ class Run:
         while progress.step < self.total:
             epoch, within = divmod(progress.step, self.steps_per_epoch)
             for parts in self.batches.epoch(epoch, within, self.lanes):
-                values, norm, rate = self._step(parts)
+                logged = (progress.step + 1) % keep.log_steps == 0 or progress.step + 1 == self.total
+                values, norm, rate = self._step(parts, logged)
                 progress.step += 1
                 now = time.monotonic()
-                if progress.step % keep.log_steps == 0 or progress.step == self.total:
+                if logged:
                     speed = (progress.step - marked_step) * self.recipe.optim.batch / max(1e-9, now - mark)
                     mark, marked_step = now, progress.step
                     self._log_step(log, values, norm, rate, speed, now - started)
-                    display.update(progress.step, _note(values, speed, progress.best))
+                    display.update(progress.step, _note(values, mean_activity(self.activity), speed, progress.best))
                 self._note_unreadable(parts, display)
                 stopping = self.processes.any(stop.requested)
                 if progress.step % self.evaluate_every == 0 or progress.step == self.total:
@@ -218,9 +223,11 @@ class Run:
                 if progress.step >= self.total:
                     break
 
-    def _step(self, parts: tuple[Batch, ...]) -> tuple[dict[str, float], float, float]:
+    def _step(self, parts: tuple[Batch, ...], logged: bool) -> tuple[dict[str, float], float, float]:
         """One optimizer step on this process's share of a global batch."""
-        optim = self.recipe.optim
+        optim, due = self.recipe.optim, self.silencer.due(self.progress.step)
+        if logged or due:
+            self.meter.start()
         rate = learning_rate(self.progress.step, self.total, self.warmup, optim.lr)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
@@ -238,12 +245,22 @@ class Run:
         assert sums is not None
         norm = nn.utils.clip_grad_norm_(self.objective.parameters(), optim.clip or math.inf)
         self.optimizer.step()
+        if logged or due:
+            self._count_spikes(due)
         if self.average is not None:
             self.average.update(self.student)
         means = self.processes.mean(sums / len(parts)).tolist()
         if not math.isfinite(means[0]):
             raise self._diverged(means[0])
         return dict(zip(Terms._fields, means, strict=True)), float(norm), rate
+
+    def _count_spikes(self, due: bool) -> None:
+        counts = self.meter.stop()
+        if due:
+            self.silencer.update(self.progress.step, counts)
+            if self.average is not None:
+                self.average.model.set_least_codes(self.student.config.least_codes)
+        self.activity = activities(self.student, counts)
 
     def _diverged(self, loss: float) -> LapisError:
         return LapisError(
@@ -273,7 +290,7 @@ class Run:
         row: dict[str, Any] = {"step": self.progress.step, "epoch": self.progress.step / self.steps_per_epoch}
         row |= {"lr": rate, "grad_norm": norm, "images_per_s": round(speed, 2), "seconds": round(seconds, 2)}
         row |= {name: values[name] for name in ("loss", "ce", "logit", "feature")}
-        log.step(row | {"accuracy": 100 * values["right"]})
+        log.step(row | {"accuracy": 100 * values["right"], "activity": mean_activity(self.activity)}, self.activity)
 
     def _evaluate(self, log: Log | None, stop: StopRequest, display: Display, started: float) -> bool:
         """Test and log; False if a stop was requested meanwhile, then the resumed run tests again."""
@@ -293,7 +310,7 @@ class Run:
         except _StoppedError:
             return False
         scores = Scores.merged(self.processes.gather(own))
-        scores.energy = energy_of(self.recipe.model, scores.tally)
+        scores.energy = energy_of(self.evaluated.config, scores.tally)
         record = {"step": progress.step, "epoch": progress.step / self.steps_per_epoch, **scores.as_dict()}
         record["seconds"] = round(time.monotonic() - started, 2)
         progress.last, progress.evaluation_due = record, False
@@ -302,7 +319,7 @@ class Run:
         if log is not None:
             log.evaluation(record)
             if scores.tally.images:
-                save_tally(self.out / ACTIVITY_FILE, scores.tally, self.recipe.model)
+                save_tally(self.out / ACTIVITY_FILE, scores.tally, self.evaluated.config)
             if better:
                 save_network(self.out / BEST_FILE, self.evaluated, self._metadata())
         display.print_line(
@@ -368,6 +385,7 @@ class Run:
                 "progress": dict(vars(self.progress)),
                 "objective": self.objective.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "silencer": self.silencer.state(),
                 "average": None if self.average is None else self.average.model.state_dict(),
                 "generator": torch.get_rng_state(),
             },
@@ -377,12 +395,15 @@ class Run:
         """Continue from what `_save` wrote, on any number of processes."""
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.silencer.restore(state["silencer"])
         if self.average is not None:
             self.average.model.load_state_dict(state["average"])
+            self.average.model.set_least_codes(self.student.config.least_codes)
         self.progress = Progress(**state["progress"])
         torch.set_rng_state(state["generator"])
 
 
-def _note(values: dict[str, float], speed: float, best: float) -> str:
+def _note(values: dict[str, float], activity: float, speed: float, best: float) -> str:
     tested = f"  best {best:.2f} %" if best >= 0 else ""
-    return f"loss {values['loss']:.4f}  batch {100 * values['right']:.1f} %  {speed:.0f} images/s{tested}"
+    seen = f"loss {values['loss']:.4f}  batch {100 * values['right']:.1f} %  activity {activity:.2f}"
+    return f"{seen}  {speed:.0f} images/s{tested}"

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from lapis.config import LapisConfig
+from lapis.config import LapisConfig, LeastCodes
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, normalisation
@@ -94,6 +94,35 @@ class Distill:
 
 
 @dataclass(frozen=True)
+class Sparsity:
+    """Goals for the activity, the share of neurons that fire, at each measuring point; 1 sets no goal.
+
+    The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
+    steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
+    """
+
+    attention_in: float = 1.0
+    qk: float = 1.0
+    v: float = 1.0
+    readout: float = 1.0
+    mlp_in: float = 1.0
+    mlp_hidden: float = 1.0
+    ramp: float = 0.6
+    settle: float = 0.85
+    every: int = 5
+
+    def __post_init__(self) -> None:
+        for name in (*self.goals(), "ramp", "settle"):
+            if not 0 < getattr(self, name) <= 1:
+                raise LapisError(f"sparsity.{name}={getattr(self, name)} must lie in 0..1, above 0")
+        _at_least("sparsity.every", self.every, 1)
+
+    def goals(self) -> dict[str, float]:
+        """The goal of every measuring point."""
+        return {point.name: getattr(self, point.name) for point in dataclasses.fields(LeastCodes)}
+
+
+@dataclass(frozen=True)
 class Checkpointing:
     """How often a run evaluates, logs and saves; with save_steps=0, only save_minutes counts."""
 
@@ -127,6 +156,7 @@ class Recipe:
     augment: Augment = field(default_factory=Augment)
     optim: Optim = field(default_factory=Optim)
     distill: Distill = field(default_factory=Distill)
+    sparsity: Sparsity = field(default_factory=Sparsity)
     keep: Checkpointing = field(default_factory=Checkpointing)
     seed: int = 0
 

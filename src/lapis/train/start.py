@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lapis import models
-from lapis.config import LapisConfig
+from lapis.config import LapisConfig, LeastCodes
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors
@@ -20,7 +20,8 @@ from lapis.positions import offset_count
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
     """A network of `config` that starts from `source`; with no source, from random weights.
 
-    Quantizers of the source are kept where their meaning is the same; the others are calibrated later.
+    Quantizers of the source are kept where their meaning is the same; the others are calibrated later. Its least
+    codes are kept too, unless `config` sets some.
     """
     torch.manual_seed(generator_seed)
     if not source:
@@ -29,6 +30,8 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
     if opened.kind == "foreign":
         return load_backbone(opened.path or source, config)
     old = opened.model()
+    if config.quantize and config.least_codes == LeastCodes() and config.window == old.config.window:
+        config = config.replace(least_codes=old.config.least_codes)
     model = LapisViT(config)
     _carry_over(model, dict(old.state_dict()), old.config, source)
     return model

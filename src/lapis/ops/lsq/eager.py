@@ -1,7 +1,7 @@
 """Learned step size quantization in torch: one fused function forward, one backward.
 
-With u = (x - o)/s and z = clamp(floor(u + 1/2), low, high), and "inside" meaning low < u < high, the straight-through
-rule treats z as u inside and as a constant outside:
+With u = (x - o)/s and z = clamp(floor(u + 1/2), low, high), or 0 where |z| < least, and "inside" meaning
+low < u < high, the straight-through rule treats z as u inside (the silent zone too) and as a constant outside:
 
     value = z s + o    d/dx = inside     d/ds = z - u inside, z outside    d/do = 0 inside, 1 outside
     codes = z          d/dx = inside/s   d/ds = -u/s inside, 0 outside     d/do = -1/s inside, 0 outside
@@ -18,16 +18,23 @@ from torch import Tensor
 
 from lapis.ops.tensors import round_half_up
 
+# Of x, the step and the offset; the numbers behind them have none.
+Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None, None]
 
-def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
+
+def lsq_value(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+) -> Tensor:
     """z s + o, differentiable in x, s and o; step and offset are 0-dim, or (O, 1) for weights (O, I)."""
-    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
+    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale, least)  # type: ignore[no-untyped-call]
     return result
 
 
-def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
+def lsq_codes(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
-    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale)  # type: ignore[no-untyped-call]
+    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale, least)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -35,16 +42,21 @@ def _scaled(x: Tensor, step: Tensor, offset: Tensor | None) -> Tensor:
     return x / step if offset is None else (x - offset).div_(step)
 
 
-def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> Tensor:
+def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, least: int = 1) -> Tensor:
     """z without a gradient; step and offset may have any shape that broadcasts."""
-    return round_half_up(_scaled(x, step, offset)).clamp_(low, high)
+    return _rounded(_scaled(x, step, offset), low, high, least)
+
+
+def _rounded(u: Tensor, low: int, high: int, least: int) -> Tensor:
+    z = round_half_up(u).clamp_(low, high)
+    return z if least <= 1 else z.masked_fill_(z.abs() < least, 0.0)
 
 
 def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
     return grad.sum_to_size(parameter.shape) * scale
 
 
-def _saved(ctx: Any) -> tuple[Tensor, Tensor, Tensor | None, int, int, float]:
+def _saved(ctx: Any) -> tuple[Tensor, Tensor, Tensor | None, int, int, float, int]:
     """u and what it was made from, as forward left it."""
     x, step, offset = ctx.saved_tensors
     return _scaled(x, step, offset), step, offset, *ctx.rule
@@ -53,19 +65,19 @@ def _saved(ctx: Any) -> tuple[Tensor, Tensor, Tensor | None, int, int, float]:
 class _Codes(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
     ) -> Tensor:
         ctx.save_for_backward(x, step, offset)
-        ctx.rule = (low, high, grad_scale)
-        return plain_codes(x, step, offset, low, high)
+        ctx.rule = (low, high, grad_scale, least)
+        return plain_codes(x, step, offset, low, high, least)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        (grad,), (u, step, offset, low, high, scale) = grads, _saved(ctx)
+    def backward(ctx: Any, *grads: Tensor) -> Gradients:
+        (grad,), (u, step, offset, low, high, scale, _) = grads, _saved(ctx)
         grad_u = grad * ((u > low) & (u < high)) / step
         grad_step = _reduce_like(u.mul_(grad_u).neg_(), step, scale)
         grad_offset = None if offset is None else _reduce_like(-grad_u, offset, scale)
-        return grad_u, grad_step, grad_offset, None, None, None
+        return grad_u, grad_step, grad_offset, None, None, None, None
 
 
 class _Value(_Codes):
@@ -76,10 +88,10 @@ class _Value(_Codes):
         return value if offset is None else value.add_(offset)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        (grad,), (u, step, offset, low, high, scale) = grads, _saved(ctx)
+    def backward(ctx: Any, *grads: Tensor) -> Gradients:
+        (grad,), (u, step, offset, low, high, scale, least) = grads, _saved(ctx)
         inside = (u > low) & (u < high)
-        z = round_half_up(u).clamp_(low, high)
+        z = _rounded(u, low, high, least)
         grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
         grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
-        return grad * inside, grad_step, grad_offset, None, None, None
+        return grad * inside, grad_step, grad_offset, None, None, None, None

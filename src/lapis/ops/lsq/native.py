@@ -14,6 +14,8 @@ from lapis import native
 from lapis.errors import LapisError
 
 Float = npt.NDArray[np.float32]
+# The lowest, the highest and the least code that fires.
+CodeRange = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -25,37 +27,55 @@ class LsqGradients:
     offset: float
 
 
-def lsq_value(x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
+def lsq_value(
+    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, least: int = 1
+) -> Float:
     """z s + o; step is one number, or (O, 1) for x (O, I)."""
-    return _forward(x, step, offset, low, high, threads, want_value=True)
+    return _forward(x, step, offset, (low, high, least), threads, want_value=True)
 
 
-def lsq_codes(x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1) -> Float:
-    """z = clamp(floor((x - o)/s + 1/2), low, high), as integer-valued float32."""
-    return _forward(x, step, offset, low, high, threads, want_value=False)
+def lsq_codes(
+    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, least: int = 1
+) -> Float:
+    """z = clamp(floor((x - o)/s + 1/2), low, high), or 0 where |z| < least, as integer-valued float32."""
+    return _forward(x, step, offset, (low, high, least), threads, want_value=False)
 
 
 def lsq_value_backward(
-    grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1
+    grad: Float,
+    x: Float,
+    step: npt.ArrayLike,
+    offset: float | None,
+    low: int,
+    high: int,
+    threads: int = 1,
+    least: int = 1,
 ) -> LsqGradients:
     """Of value: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_value_backward", grad, x, step, offset, low, high, threads)
+    return _backward("lapis_lsq_value_backward", grad, x, step, offset, (low, high, least), threads)
 
 
 def lsq_codes_backward(
-    grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1
+    grad: Float,
+    x: Float,
+    step: npt.ArrayLike,
+    offset: float | None,
+    low: int,
+    high: int,
+    threads: int = 1,
+    least: int = 1,
 ) -> LsqGradients:
     """Of codes: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_codes_backward", grad, x, step, offset, low, high, threads)
+    return _backward("lapis_lsq_codes_backward", grad, x, step, offset, (low, high, least), threads)
 
 
 def _forward(
-    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int, want_value: bool
+    x: Float, step: npt.ArrayLike, offset: float | None, codes: CodeRange, threads: int, want_value: bool
 ) -> Float:
     x = np.ascontiguousarray(x, np.float32)
     s, sizes, per_row = _layout(x, step)
     o = _scalar(offset)
-    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, low, high)
+    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, *codes)
     out = np.empty_like(x)
     targets = (out.ctypes.data, None) if want_value else (None, out.ctypes.data)
     native.check(native.library().lapis_lsq(x.ctypes.data, *sizes, *rule, *targets, threads))
@@ -63,14 +83,14 @@ def _forward(
 
 
 def _backward(
-    name: str, grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int
+    name: str, grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, codes: CodeRange, threads: int
 ) -> LsqGradients:
     x, g = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(grad, np.float32)
     if g.shape != x.shape:
         raise LapisError(f"a gradient of shape {g.shape} was given for x of shape {x.shape}")
     s, sizes, per_row = _layout(x, step)
     o = _scalar(offset)
-    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, low, high)
+    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, *codes)
     grad_x, grad_step, grad_offset = np.empty_like(x), np.empty(s.shape), np.empty(1)
     targets = (grad_x.ctypes.data, grad_step.ctypes.data, grad_offset.ctypes.data)
     native.check(getattr(native.library(), name)(x.ctypes.data, g.ctypes.data, *sizes, *rule, *targets, threads))

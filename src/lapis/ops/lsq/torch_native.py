@@ -13,24 +13,30 @@ from torch import Tensor
 
 from lapis import native
 from lapis.ops.lsq import eager
+from lapis.ops.lsq.eager import Gradients
 from lapis.ops.tensors import served_natively, threads
 
-Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None]
+# The lowest, the highest and the least code that fires.
+CodeRange = tuple[float, float, float]
 
 
-def lsq_value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
+def lsq_value(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+) -> Tensor:
     """z s + o, differentiable in x, s and o; step is 0-dim, or (O, 1) for weights (O, I); offset 0-dim."""
     if not _fits(x, step, offset):
-        return eager.lsq_value(x, step, offset, low, high, grad_scale)
-    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale)
+        return eager.lsq_value(x, step, offset, low, high, grad_scale, least)
+    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale, least)
     return result
 
 
-def lsq_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0) -> Tensor:
+def lsq_codes(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
     if not _fits(x, step, offset):
-        return eager.lsq_codes(x, step, offset, low, high, grad_scale)
-    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale)
+        return eager.lsq_codes(x, step, offset, low, high, grad_scale, least)
+    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale, least)
     return result
 
 
@@ -43,36 +49,37 @@ def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
     return (one_step or rows) and (offset is None or (offset.numel() == 1 and offset.dim() <= x.dim()))
 
 
-def _forward(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, value: bool) -> Tensor:
+def _forward(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
     x, out = x.detach().contiguous(), torch.empty(x.shape)
     targets = (out.data_ptr(), None) if value else (None, out.data_ptr())
-    rule = _rule(x, step, offset, low, high)
+    rule = _rule(x, step, offset, codes)
     native.check(native.library().lapis_lsq(x.data_ptr(), *rule, *targets, threads()))
     return out
 
 
 def _backward(
-    name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, scale: float
+    name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    low, high, scale, least = rule
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
     targets = (grad_x.data_ptr(), sums.data_ptr(), sums.data_ptr() + sums.element_size() * step.numel())
     kernel = getattr(native.library(), f"lapis_{name}_backward")
-    rule = _rule(x, step, offset, low, high)
-    native.check(kernel(x.data_ptr(), grad.data_ptr(), *rule, *targets, threads()))
+    shared = _rule(x, step, offset, (low, high, least))
+    native.check(kernel(x.data_ptr(), grad.data_ptr(), *shared, *targets, threads()))
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
 
 
-def _rule(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int) -> tuple[Any, ...]:
-    """The arguments that all kernels share: rows, columns, steps and whether each row has its own, offset, range."""
+def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> tuple[Any, ...]:
+    """The arguments that all kernels share: rows, columns, steps and whether each row has its own, offset, codes."""
     one_step = step.numel() == 1
     sizes = (1, x.numel()) if one_step else (x.shape[0], x.shape[1])
-    return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), low, high
+    return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), *codes
 
 
-_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale"
+_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale, int least"
 for _name in ("lsq_value", "lsq_codes"):
     torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
     torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
@@ -80,26 +87,30 @@ for _name in ("lsq_value", "lsq_codes"):
 
 
 @torch.library.impl("lapis::lsq_value", "CPU")
-def _value(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
-    return _forward(x, step, offset, low, high, value=True)
+def _value(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
+) -> Tensor:
+    return _forward(x, step, offset, (low, high, least), value=True)
 
 
 @torch.library.impl("lapis::lsq_codes", "CPU")
-def _codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
-    return _forward(x, step, offset, low, high, value=False)
+def _codes(
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
+) -> Tensor:
+    return _forward(x, step, offset, (low, high, least), value=False)
 
 
-def _shape(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float) -> Tensor:
+def _shape(x: Tensor, step: Tensor, offset: Tensor | None, *rule: float) -> Tensor:
     return x.new_empty(x.shape)
 
 
 def _backward_shape(
-    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float
+    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), step.new_empty(step.shape), x.new_empty(() if offset is None else offset.shape)
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int, int, float], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, step, offset, *rule = inputs
     ctx.save_for_backward(x, step, offset)
     ctx.rule = rule
@@ -109,7 +120,7 @@ def _differentiate(name: str) -> Any:
     def rule(ctx: Any, grad: Tensor) -> Gradients:
         x, step, offset = ctx.saved_tensors
         grads = getattr(torch.ops.lapis, f"{name}_backward")(grad, x, step, offset, *ctx.rule)
-        return grads[0], grads[1], None if offset is None else grads[2], None, None, None
+        return grads[0], grads[1], None if offset is None else grads[2], None, None, None, None
 
     return rule
 
