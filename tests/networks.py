@@ -78,6 +78,7 @@ def configs(draw: st.DrawFn) -> LapisConfig:
         mlp_ratio=draw(st.integers(1, 3)),
         window=draw(st.integers(1, 20)),
         weight_bits=draw(st.sampled_from([2, 6, 8])),
+        activation=draw(st.sampled_from(["gelu", "relu"])),
         modes=ActivationModes(*(draw(modes) for _ in range(6))),
     )
     return config.replace(least_codes=draw(least_codes(config)))

@@ -19,6 +19,7 @@ Relation = Literal["laplacian", "dot", "gaussian", "hamming"]
 RowScale = Literal["exact", "pow2"]
 Readout = Literal["real", "spikes"]
 Mode = Literal["unsigned", "offset", "signed"]
+Activation = Literal["gelu", "relu"]
 
 FLOAT_WEIGHTS = 32
 DEPLOYED_BITS = 6
@@ -99,6 +100,7 @@ class LapisConfig:
     row_scale: RowScale = "exact"
     readout: Readout = "real"
     weight_bits: int = FLOAT_WEIGHTS
+    activation: Activation = "gelu"
     modes: ActivationModes = field(default_factory=ActivationModes)
     least_codes: LeastCodes = field(default_factory=LeastCodes)
     quantize: bool = True
@@ -233,7 +235,9 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def _check_choices(config: LapisConfig) -> None:
-    choices = {"style": Style, "relation": Relation, "row_scale": RowScale, "readout": Readout}
+    choices = {
+        "style": Style, "relation": Relation, "row_scale": RowScale, "readout": Readout, "activation": Activation,
+    }  # fmt: skip
     for name, kind in choices.items():
         value, allowed = getattr(config, name), get_args(kind)
         if value not in allowed:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lapis.codes import round_half_up
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
-from lapis.deploy.ladder import Grid, gelu_ladder
+from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.leak import leak_factor
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
@@ -78,7 +78,7 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
     # The three parts of the joint layer have the units of the quantizers after them.
     unit = np.repeat([qk.step, qk.step, v.step], d)
     origin = np.repeat([qk.offset, qk.offset, v.offset], d)
-    rise, fall = gelu_ladder(hidden)
+    rise, fall = LADDERS[config.activation](hidden)
     return Block(
         attention_norm=_fold_norm(block.norm1, attention_in),
         qkv=_fold_linear(attn.qkv, attention_in, unit, origin, 0.5),

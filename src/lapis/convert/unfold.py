@@ -89,7 +89,7 @@ def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction
     _set_residual(attn.proj, block.proj, readout_step, readout_offset, target.gamma_1, fraction_bits)
     _set_relation(with_tau(attn.relation), block)
     mlp_step = _set_norm(target.norm2, block.mlp_norm, required(mlp.input))
-    hidden = ladder_grid(block.rise, config.low("mlp_hidden"), fixed_origin=mlp_hidden.offset is None)
+    hidden = ladder_grid(block.rise, config.low("mlp_hidden"), mlp_hidden.offset is None, config.activation)
     _set_quantizer(mlp_hidden, hidden.step, hidden.offset)
     _set_linear(mlp.fc1, block.fc1, np.full(config.hidden, 1 / mlp_step), block.fc1.shift.astype(np.float64))
     _set_residual(mlp.fc2, block.fc2, hidden.step, hidden.offset, target.gamma_2, fraction_bits)

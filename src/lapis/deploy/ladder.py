@@ -1,12 +1,14 @@
-"""GELU and the quantizer after it as a list of comparisons, so that GELU is not computed after training."""
+"""The activation function and the quantizer after it as a list of comparisons: it is not computed after training."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from lapis.config import Activation
 from lapis.deploy import arithmetic
 from lapis.deploy.arithmetic import Float32
 
@@ -47,14 +49,25 @@ def gelu_ladder(grid: Grid) -> tuple[Float32, Float32]:
     return np.array(rise, dtype=np.float32), np.array(fall, dtype=np.float32)
 
 
-def ladder_grid(rise: Float32, low: int, fixed_origin: bool) -> Grid:
-    """The quantizer that a ladder was made from: gelu(rise[m]) = (m - 1/2) s + o, o = 0 where the origin is fixed.
+def relu_ladder(grid: Grid) -> tuple[Float32, Float32]:
+    """The same for max(u, 0): a level of at most 0 is always reached, one above by u >= level."""
+    levels = (np.arange(grid.low + 1, grid.high + 1) - 0.5) * grid.step + grid.offset
+    rise = np.maximum(levels, 0.0).astype(np.float32)
+    return rise, np.where(levels <= 0, np.float32(0), arithmetic.LOWEST)
 
-    Levels below the minimum of GELU do not depend on the step and are left out.
+
+LADDERS: dict[Activation, Callable[[Grid], tuple[Float32, Float32]]] = {"gelu": gelu_ladder, "relu": relu_ladder}
+
+
+def ladder_grid(rise: Float32, low: int, fixed_origin: bool, activation: Activation = "gelu") -> Grid:
+    """The quantizer that a ladder was made from: f(rise[m]) = (m - 1/2) s + o, o = 0 where the origin is fixed.
+
+    Levels below the minimum of f do not depend on the step and are left out.
     """
+    function, bottom, least = _FUNCTIONS[activation]
     levels = np.arange(low + 1, low + 1 + len(rise)) - 0.5
-    informative = rise > np.float32(GELU_BOTTOM)
-    values = np.array([gelu(float(u)) for u in rise[informative]])
+    informative = rise > np.float32(bottom)
+    values = np.array([function(float(u)) for u in rise[informative]])
     levels, high = levels[informative], low + len(rise)
     if fixed_origin:
         return Grid(float((values * levels).sum() / (levels * levels).sum()), 0.0, low, high)
@@ -62,7 +75,14 @@ def ladder_grid(rise: Float32, low: int, fixed_origin: bool) -> Grid:
         step, offset = (float(part) for part in np.polyfit(levels, values, 1))
         return Grid(step, offset, low, high)
     # One level, or none, leaves the step free: any step that puts the levels where they are is right.
-    return Grid(1.0, float(values[0] - levels[0]) if len(values) else GELU_LEAST - high, low, high)
+    return Grid(1.0, float(values[0] - levels[0]) if len(values) else least - high, low, high)
+
+
+# f, where its minimum is, and the value there; ReLU has its minimum everywhere below 0.
+_FUNCTIONS: dict[Activation, tuple[Callable[[float], float], float, float]] = {
+    "gelu": (gelu, GELU_BOTTOM, GELU_LEAST),
+    "relu": (lambda u: max(u, 0.0), 0.0, 0.0),
+}
 
 
 def _solve(level: float, below: float, above: float) -> float:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.deploy.arithmetic import Float32
-from lapis.deploy.ladder import Grid, gelu_ladder
+from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.leak import leak_factor
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Block, Layer, Leak, Network, Norm, Readout
 from lapis.positions import offset_count
@@ -38,7 +38,7 @@ def random_network(config: LapisConfig, seed: int = 0) -> Network:
 def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
     d, window, hidden = config.width, config.window, config.hidden
     grid = Grid(4.0 / window, 0.0, config.low("mlp_hidden"), window)
-    rise, fall = gelu_ladder(grid)
+    rise, fall = LADDERS[config.activation](grid)
     mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * window * config.head_width**0.5)
     delay = None
     if config.relative_position:

@@ -12,11 +12,12 @@ from lapis.trace import Trace
 
 
 class FeedForward(nn.Module):
-    """fc2(Q(gelu(fc1(Q(x)))))."""
+    """fc2(Q(f(fc1(Q(x))))), f the activation function: GELU, or ReLU."""
 
     def __init__(self, config: LapisConfig, index: int) -> None:
         super().__init__()
         self.index = index
+        self.activation = F.gelu if config.activation == "gelu" else F.relu
         self.fc1 = Linear(config.width, config.hidden, config.weight_bits)
         self.fc2 = Linear(config.hidden, config.width, config.weight_bits)
         self.input = self.hidden = None
@@ -27,7 +28,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""
         x = quantized(self.input, x, trace, self.index, "mlp_in")  # (B, N, D)
-        hidden = F.gelu(self.fc1(x))  # (B, N, R D)
+        hidden = self.activation(self.fc1(x))  # (B, N, R D)
         hidden = quantized(self.hidden, hidden, trace, self.index, "mlp_hidden")  # (B, N, R D)
         out: Tensor = self.fc2(hidden)  # (B, N, D)
         return out

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from lapis.config import LapisConfig
+from lapis.config import LapisConfig, LeastCodes
 from lapis.deploy.arithmetic import MAX_WIDTH
 from lapis.deploy.network import array_kinds
 from lapis.errors import LapisError
@@ -17,8 +17,9 @@ from lapis.preprocess import MAX_SIZE
 
 METADATA_KEY = "lapis_packed"
 VERSION = 2
-# Version 1 knew no deadlines: its configurations have no `least_codes`, and every code but zero fires.
 READABLE = (1, VERSION)
+# The fields of a configuration that version 1 does not have, with the values that they had.
+SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes())}
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
 PACKED_BITS = 6
 

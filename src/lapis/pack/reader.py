@@ -5,7 +5,6 @@ The header is parsed here and not by a library, so that every kind of damage giv
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lapis.config import LapisConfig, LeastCodes
+from lapis.config import LapisConfig
 from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable
 from lapis.errors import LapisError
 from lapis.ops.pack6 import unpack6
@@ -31,6 +30,7 @@ from lapis.pack.format import (
     MAX_HEADER,
     METADATA_KEY,
     READABLE,
+    SINCE_VERSION_2,
     VERSION,
     Entry,
     check_limits,
@@ -153,9 +153,10 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _checked_config(fields: Any, version: int) -> LapisConfig:
     if version == 1 and isinstance(fields, dict):
-        if "least_codes" in fields:
-            raise LapisError("its configuration has least_codes, which version 1 does not know")
-        fields = {**fields, "least_codes": dataclasses.asdict(LeastCodes())}
+        unknown = sorted(fields.keys() & SINCE_VERSION_2.keys())
+        if unknown:
+            raise LapisError(f"its configuration has {unknown[0]}, which version 1 does not know")
+        fields = {**fields, **SINCE_VERSION_2}
     try:
         config = LapisConfig.from_dict(fields)
     except (TypeError, AttributeError) as error:
