@@ -18,6 +18,8 @@ from lapis.preprocess import MAX_SIZE
 METADATA_KEY = "lapis_packed"
 VERSION = 1
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
+# Written only where it says something, so that a network without it keeps its bytes.
+OPTIONAL_FIELD = "trained_slice"
 PACKED_BITS = 6
 
 LENGTH_BYTES = 8
