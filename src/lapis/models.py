@@ -75,6 +75,13 @@ class Opened:
         names = self.metadata.get("class_names", [])
         return tuple(str(name) for name in names) if len(names) == self.config.classes else ()
 
+    @property
+    def trained_slice(self) -> tuple[int, ...]:
+        """The numbers of the packaged test images that it was trained on."""
+        if self.kind == "packed":
+            return self._packed.trained_slice
+        return tuple(self.metadata.get(runs.TRAINED_SLICE, ()))
+
     def network(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
         """The deployed form: a packed file as it is, a checkpoint converted."""
         if self.kind == "packed":
@@ -84,7 +91,7 @@ class Opened:
         model = self.model()
         from lapis.convert import from_model
 
-        return from_model(model, self.preprocess, self.class_names, fraction_bits)
+        return from_model(model, self.preprocess, self.class_names, fraction_bits, self.trained_slice)
 
     def model(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""

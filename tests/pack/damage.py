@@ -174,6 +174,11 @@ DESCRIPTION = [
     Damage(25, "class_names", about(class_names=["x" * 257, "b", "c"])),
     Damage(26, "surrogate", about(class_names=["\ud800", "b", "c"])),
     Damage(27, "class names", about(class_names=["a"])),
+    Damage(54, "trained_slice", about(trained_slice=[])),
+    Damage(54, "trained_slice", about(trained_slice=3)),
+    Damage(54, "trained_slice", about(trained_slice=[1.0])),
+    Damage(54, "trained_slice", about(trained_slice=[10_000])),
+    Damage(54, "ascending", about(trained_slice=[4, 4])),
     *(Damage(28, "fraction_bits", about(fraction_bits=bits)) for bits in (7, 21, None, 16.0, True)),
     *(Damage(29, "head_exponent", about(head_exponent=exponent)) for exponent in (-1, 41, 16.0)),
 ]

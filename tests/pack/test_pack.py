@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,18 @@ def test_what_was_packed_comes_back_bit_for_bit(
     assert pack(back) == path.read_bytes()
     image = np.random.default_rng(seed).integers(0, 256, (1, 8, 8, 3), dtype=np.uint8)
     assert (integer.run(back, image) == integer.run(network, image)).all()
+
+
+def test_the_images_that_were_trained_on_survive_the_file_and_cost_others_nothing(tmp_path: Path) -> None:
+    network = random_network(TINY)
+    trained = dataclasses.replace(network, trained_slice=(0, 7, 399))
+    save(tmp_path / "trained.safetensors", trained)
+    back = load(tmp_path / "trained.safetensors")
+    assert back.trained_slice == (0, 7, 399)
+    assert pack(back) == (tmp_path / "trained.safetensors").read_bytes()
+    assert b"trained_slice" not in pack(network)
+    with pytest.raises(LapisError, match="ascending"):
+        dataclasses.replace(network, trained_slice=(7, 0))
 
 
 def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:

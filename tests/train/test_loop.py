@@ -142,6 +142,18 @@ def test_mixed_precision_trains_and_every_augmentation_is_on(tmp_path: Path, mic
     assert all(np.isfinite(float(row["loss"])) for row in read_steps(tmp_path))
 
 
+def test_a_network_knows_the_packaged_images_that_it_and_its_start_were_trained_on(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro
+) -> None:
+    deployed = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6")
+    run_micro(micro("data.limit=16", "optim.epochs=1"), tmp_path / "first")
+    assert models.open(tmp_path / "first").trained_slice == tuple(range(0, 320, 20))
+    start = f"start={tmp_path / 'first'}"
+    run_micro(micro(start, "data.limit=32", "optim.epochs=1", *deployed), tmp_path / "second")
+    network = models.open(tmp_path / "second").network()
+    assert network.trained_slice == tuple(range(0, 320, 10))
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
     run_micro(micro("optim.epochs=0.25"), tmp_path)
     with pytest.raises(LapisError, match="holds a run already; continue it with --resume"):

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from lapis import assets, models, pack
 from lapis.bench.machine import processor
-from lapis.cli.options import json_option
+from lapis.cli.options import json_option, trained_on_note
+from lapis.data.images import Labels
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.preprocess import Pixels
 from lapis.report import checks
 from lapis.report.page import write_page
 from lapis.report.page.demo_page import DemoResults, facts, write_report
@@ -58,12 +61,12 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     _create_folder(out)
     packaged = None if train else _packaged(model)
     if packaged is not None:
-        results = run_checks(packaged, 0, "", out, started, report)
+        results = run_checks(packaged, "", out, started, report)
     else:
         if not train:
             report("model", f"{MODEL} is not in this build; a small model is trained instead, as with --train")
-        path, first, training = train_smoke(out, report, silent)
-        results = run_checks(path, first, training, out, started, report)
+        path, training = train_smoke(out, report, silent)
+        results = run_checks(path, training, out, started, report)
     report_file = out / "index.html"
     write_report(report_file, results)
     if as_json:
@@ -75,11 +78,10 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     return EXIT_OK if results.equality.holds else EXIT_BROKEN_PROMISE
 
 
-def run_checks(path: Path, first: int, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
-    """Run all checks of one packed model on the packaged images from `first` on."""
-    images, labels = load_slice()
-    images, labels = images[first:], labels[first:]
+def run_checks(path: Path, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
+    """Run all checks of one packed model on the packaged images that it was not trained on."""
     subject = checks.open_subject(path)
+    images, labels, first = _unseen(path, subject.network.trained_slice)
     if (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES or subject.config.classes != len(
         CIFAR10_CLASSES
     ):
@@ -102,6 +104,8 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
 
     accuracy = checks.measure_accuracy(subject, images, labels)
     report("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
+    if subject.network.trained_slice:
+        report("", trained_on_note(len(subject.network.trained_slice)))
 
     tally, energy = checks.measure_energy(subject, images[:WATCHED])
     report(
@@ -134,8 +138,8 @@ def run_checks(path: Path, first: int, training: str, out: Path, started: float,
     )
 
 
-def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, int, str]:
-    """Train, convert and pack the smoke recipe: its file, the first image not trained on, and a description."""
+def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, str]:
+    """Train, convert and pack the smoke recipe: its file, and a description."""
     try:
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
@@ -162,7 +166,16 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
     )
     report("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
     report("pack", f"{path}, {size:,} bytes")
-    return path, SLICE_TRAINS, description
+    return path, description
+
+
+def _unseen(path: Path, trained: tuple[int, ...]) -> tuple[Pixels, Labels, int]:
+    """The packaged images that a network was not trained on, their labels, and the number of the first."""
+    images, labels = load_slice()
+    kept = np.setdiff1d(np.arange(len(images)), trained)
+    if len(kept) < SHOWN:
+        raise LapisError(f"{path} was trained on all but {len(kept)} of the packaged images; the demo needs {SHOWN}")
+    return images[kept], labels[kept], int(kept[0])
 
 
 def _packaged(model: str | None) -> Path | None:

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
-from lapis.cli.options import data_option, json_option, quiet_option, torch_threads_option, with_torch_threads
+from lapis.cli.options import (
+    data_option,
+    json_option,
+    quiet_option,
+    torch_threads_option,
+    trained_on_note,
+    with_torch_threads,
+)
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, Images, match_classes, spread
-from lapis.data.open import open_images
+from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
 from lapis.energy import energy_of
@@ -108,11 +115,12 @@ def command(
       lapis evaluate lapis_tiny_cifar10 --data ~/data --json
       lapis evaluate lapis_tiny_cifar10 --data ~/data --shard 0/4 --json > part0.json
     """
-    images = open_images(resolve_data(data, None), "test")
-    images = images if limit is None else spread(images, limit)
+    whole = open_images(resolve_data(data, None), "test")
     opened, imported, work = models.open(model), Import(preset, size, calibrate), Work(batch, workers, threads, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
+    unseen = held_out(whole, opened.trained_slice)
+    images = unseen if limit is None else spread(unseen, limit)
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed":
         record = _packed(opened, images, work, parse_shard(shard))
@@ -120,7 +128,7 @@ def command(
         raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
-    record = {"model": model, **record, "classes_matched": matched}
+    record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
     click.echo(json.dumps(record) if as_json else _table(record))
 
 
@@ -241,6 +249,8 @@ def _table(record: dict[str, Any]) -> str:
         f"top-5   {record['top5']:.2f} %",
         f"images  {record['images']}, classes matched {record['classes_matched']}",
     ]
+    if record["trained_on"]:
+        lines.append(trained_on_note(record["trained_on"]))
     if "activity" in record:
         lines.append("activity  " + "  ".join(f"{point} {share:.3f}" for point, share in record["activity"].items()))
     if record.get("energy"):

@@ -29,6 +29,11 @@ def images_option(default: int) -> Decorator:
     )
 
 
+def trained_on_note(count: int) -> str:
+    """How a command says that it left out images, so that its accuracy is one of images that were never seen."""
+    return f"{count} images left out: the network was trained on them"
+
+
 def with_torch_threads(threads: int | None) -> None:
     """Load torch with this many threads; the error says how to install torch if it is missing."""
     try:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from lapis import models, native
-from lapis.cli.options import data_option, images_option, json_option, quiet_option
+from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
 from lapis.convert.agreement import Executor, spiking_executor, verify
-from lapis.data.open import resized_batches, some_images
+from lapis.data.images import spread
+from lapis.data.open import all_images, held_out, resized_batches
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.display import Display
@@ -69,7 +70,9 @@ def command(
     opened = models.open(model)
     network = opened.network()
     executors, events = _executors(opened, network, only)
-    images = some_images(data, count)
+    whole = all_images(data)
+    unseen = held_out(whole, network.trained_slice)
+    images = spread(unseen, count)
     labelled = len(images.classes) == network.config.classes
     with Display("verify", len(images), quiet=quiet) as display:
         resized = resized_batches(images, network.preprocess, BATCH)
@@ -79,6 +82,7 @@ def command(
     record = {
         "model": model,
         "images": report.reference.images,
+        "trained_on": len(whole) - len(unseen),
         "exact": network.exact,
         "window": network.config.window,
         "promises_hold": report.holds,
@@ -133,6 +137,8 @@ def _checked_native(network: Network) -> Executor:
 
 def _table(record: dict[str, Any]) -> str:
     lines = [f"{record['model']}: {record['images']} images against {REFERENCES[record['reference']]}"]
+    if record["trained_on"]:
+        lines.append(trained_on_note(record["trained_on"]))
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
     lines.append(f"{'':10} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")

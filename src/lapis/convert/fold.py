@@ -43,10 +43,12 @@ def from_model(
     preprocess: Preprocess | None = None,
     class_names: Sequence[str] = (),
     fraction_bits: int = DEFAULT_FRACTION_BITS,
+    trained_slice: Sequence[int] = (),
 ) -> Network:
     """The deployed form of a trained network; bit-exact arithmetic where its weights are integers.
 
-    Without `preprocess`, ImageNet's mean and standard deviation at the network's own size.
+    Without `preprocess`, ImageNet's mean and standard deviation at the network's own size. `trained_slice` are the
+    numbers of the packaged test images that it was trained on.
     """
     config = model.config
     check_deployable(config)
@@ -67,6 +69,7 @@ def from_model(
         head_weight=head_weight,
         head_bias=head_bias,
         head_exponent=head_exponent,
+        trained_slice=tuple(trained_slice),
     )
 
 

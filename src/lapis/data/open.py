@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from lapis.data.images import ArrayImages, Images, Labels, spread
 from lapis.data.shards import find_shards, load_shards
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels, Preprocess
+from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
 
 SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "validation", "test")}
 
@@ -52,7 +52,35 @@ HOW_TO_GET = (
 
 def some_images(folder: Path | None, count: int) -> Images:
     """`count` test images of a folder, evenly spread; of the packaged CIFAR-10 slice where there is no folder."""
-    return spread(packaged_images() if folder is None else open_images(folder, "test"), count)
+    return spread(all_images(folder), count)
+
+
+def all_images(folder: Path | None) -> Images:
+    """All test images of a folder; the packaged CIFAR-10 slice where there is no folder."""
+    return packaged_images() if folder is None else open_images(folder, "test")
+
+
+def held_out(images: Images, trained: Sequence[int]) -> Images:
+    """The images that are not those of the packaged slice with the numbers `trained`, by their pixels.
+
+    So the slice is recognised in any folder: in CIFAR's own files, whose test set starts with it, or as pictures.
+    """
+    if not trained:
+        return images
+    known = {pixels.tobytes() for number, pixels in enumerate(packaged_images().pixels) if number in set(trained)}
+
+    def seen(index: int) -> bool:
+        try:
+            return images.read(index).tobytes() in known
+        except UnreadableImageError:
+            return False  # whoever reads it next reports it
+
+    kept = np.array([index for index in range(len(images)) if not seen(index)], np.int64)
+    if not len(kept):
+        raise LapisError(
+            f"the network was trained on all of these {len(images)} images, so they cannot test it; give others: --data"
+        )
+    return images.select(kept)
 
 
 def packaged_images() -> ArrayImages:

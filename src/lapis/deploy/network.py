@@ -8,7 +8,8 @@ network computes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,6 +36,8 @@ MAX_PATCH_SHIFT = 30
 # Leak steps that a position may add; tables of affinities grow with them.
 LONGEST_DELAY = (1 << 14) - 1
 MAX_HEAD_EXPONENT = 40
+# The slice is the first of CIFAR-10's 10,000 test images, numbered as there.
+TEST_IMAGES = 10_000
 
 
 class _Frozen:
@@ -127,6 +130,7 @@ class Network(_Frozen):
 
     patch_weight (D, P*P*3) int16 in the image's own order (row, column, colour); position (N, D) or, where positions
     are relative, (2, D): class token, patches. head_weight (classes, D) int16, logits = integers 2**-(10 + exponent).
+    trained_slice: the numbers of the packaged test images that it was trained on, ascending; none for most networks.
     """
 
     config: LapisConfig
@@ -140,6 +144,7 @@ class Network(_Frozen):
     head_weight: npt.NDArray[np.int16]
     head_bias: Int64
     head_exponent: int
+    trained_slice: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,6 +238,7 @@ def check_network(network: Network) -> None:
         raise LapisError(f"preprocessing makes {network.preprocess.size} pixels, the network takes {config.image_size}")
     if len(network.class_names) not in (0, config.classes):
         raise LapisError(f"{len(network.class_names)} class names were given for {config.classes} classes")
+    check_trained_slice(network.trained_slice)
     if not 0 <= network.head_exponent <= MAX_HEAD_EXPONENT:
         raise LapisError(f"head_exponent={network.head_exponent} is outside 0..{MAX_HEAD_EXPONENT}")
     if len(network.blocks) != config.depth:
@@ -247,6 +253,14 @@ def check_network(network: Network) -> None:
     _check_ends(network)
     for index, block in enumerate(network.blocks):
         _check_block(network, f"blocks.{index}", block)
+
+
+def check_trained_slice(numbers: Sequence[int]) -> None:
+    """Check that these can be the numbers of packaged images: integers, each larger than the one before."""
+    if not all(type(number) is int and 0 <= number < TEST_IMAGES for number in numbers):
+        raise LapisError(f"trained_slice must hold the numbers of test images, integers in 0..{TEST_IMAGES - 1}")
+    if any(one >= other for one, other in itertools.pairwise(numbers)):
+        raise LapisError("trained_slice must be ascending, each number once")
 
 
 def array_kinds(config: LapisConfig) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.config import LapisConfig
-from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable
+from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable, check_trained_slice
 from lapis.errors import LapisError
 from lapis.ops.pack6 import unpack6
 from lapis.pack.format import (
@@ -29,6 +29,7 @@ from lapis.pack.format import (
     MAX_DIGITS,
     MAX_HEADER,
     METADATA_KEY,
+    OPTIONAL_FIELD,
     READABLE,
     SINCE_VERSION_2,
     VERSION,
@@ -51,6 +52,7 @@ class Header:
     class_names: tuple[str, ...]
     fraction_bits: int
     head_exponent: int
+    trained_slice: tuple[int, ...]
     offsets: dict[str, tuple[int, int]]
     start: int
 
@@ -108,7 +110,9 @@ def _read_header(file: BinaryIO) -> Header:
         if isinstance(value, bool) or not isinstance(value, int):
             raise LapisError(f"{name}={value!r} must be an integer")
     offsets = _checked_offsets(table, entries(config), size - start)
-    return Header(config, preprocess, names, numbers["fraction_bits"], numbers["head_exponent"], offsets, start)
+    trained = _checked_slice(description)
+    exponent = numbers["head_exponent"]
+    return Header(config, preprocess, names, numbers["fraction_bits"], exponent, trained, offsets, start)
 
 
 def _read_table(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
@@ -146,8 +150,12 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
     version = description["version"]
     if type(version) is not int or version not in READABLE:
         raise LapisError(f"format version {version!r} is unknown; this Lapis reads versions 1 and {VERSION}")
-    if tuple(sorted(description)) != FIELDS:
-        raise LapisError(f"its description has the fields {sorted(description)}; version {version} has {list(FIELDS)}")
+    optional = {OPTIONAL_FIELD} if version == VERSION else set()
+    if tuple(sorted(description.keys() - optional)) != FIELDS:
+        also = f" and may have {OPTIONAL_FIELD!r}" if optional else ""
+        raise LapisError(
+            f"its description has the fields {sorted(description)}; version {version} has {list(FIELDS)}{also}"
+        )
     return description
 
 
@@ -175,6 +183,14 @@ def _checked_names(names: Any) -> tuple[str, ...]:
     if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
         raise LapisError("class_names hold half of a surrogate pair, which is not a character")
     return tuple(names)
+
+
+def _checked_slice(description: dict[str, Any]) -> tuple[int, ...]:
+    numbers = description.get(OPTIONAL_FIELD, [])
+    if not isinstance(numbers, list) or (OPTIONAL_FIELD in description and not numbers):
+        raise LapisError(f"{OPTIONAL_FIELD} must be a list of at least one number; leave it out where there is none")
+    check_trained_slice(numbers)
+    return tuple(numbers)
 
 
 def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], available: int) -> dict[str, tuple[int, int]]:
@@ -263,6 +279,7 @@ def _network(header: Header, data: bytes) -> Network:
         head_weight=arrays["head_weight"],
         head_bias=arrays["head_bias"],
         head_exponent=header.head_exponent,
+        trained_slice=header.trained_slice,
     )
 
 

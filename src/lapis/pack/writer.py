@@ -12,7 +12,7 @@ from safetensors.numpy import save as to_safetensors
 from lapis.deploy.network import Network, array_of
 from lapis.files import write_atomically
 from lapis.ops.pack6 import pack6
-from lapis.pack.format import METADATA_KEY, VERSION, check_limits, entries, is_packed6
+from lapis.pack.format import METADATA_KEY, OPTIONAL_FIELD, VERSION, check_limits, entries, is_packed6
 
 
 def save(path: Path, network: Network) -> int:
@@ -42,6 +42,8 @@ def pack(network: Network) -> bytes:
         "fraction_bits": network.fraction_bits,
         "head_exponent": network.head_exponent,
     }
+    if network.trained_slice:
+        description[OPTIONAL_FIELD] = list(network.trained_slice)
     # One metadata key only, because the library does not guarantee an order of several.
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return to_safetensors(tensors, metadata={METADATA_KEY: text})

@@ -28,7 +28,16 @@ from lapis.nn.checkpoint import save_network
 from lapis.nn.lift import lift
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
-from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_FILE, STATE_FILE, SUMMARY_FILE, UNREADABLE_FILE
+from lapis.runs import (
+    ACTIVITY_FILE,
+    BEST_FILE,
+    LAST_FILE,
+    RECIPE_FILE,
+    STATE_FILE,
+    SUMMARY_FILE,
+    TRAINED_SLICE,
+    UNREADABLE_FILE,
+)
 from lapis.scores import Scores
 from lapis.train.checkpoint import load_state, save_state
 from lapis.train.curves import plot_curves
@@ -39,7 +48,7 @@ from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
 from lapis.train.processor import spare_matrix_unit
 from lapis.train.recipe import Recipe, differences
-from lapis.train.sets import open_sets
+from lapis.train.sets import open_sets, trained_slice
 from lapis.train.signals import StopRequest
 from lapis.train.sparsity import Meter, Silencer, activities, mean_activity
 from lapis.train.start import start_network
@@ -144,6 +153,7 @@ class Run:
         self.activity: dict[str, float] = {}
         self.progress = Progress()
         self.unreadable: set[str] = set()
+        self.trained_slice = trained_slice(recipe)
 
     @property
     def student(self) -> LapisViT:
@@ -358,6 +368,7 @@ class Run:
             "class_names": list(self.train_images.classes),
             "step": self.progress.step,
             "scores": known,
+            **({TRAINED_SLICE: list(self.trained_slice)} if self.trained_slice else {}),
         }
 
     def _summary(self, stopped: bool) -> dict[str, Any]:

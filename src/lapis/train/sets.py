@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lapis.data.images import Images, spread
+from lapis import models
+from lapis.data.images import Images, spread, spread_indices
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
-from lapis.train.recipe import Data
+from lapis.train.recipe import Data, Recipe
 
 # Of the packaged slice, this many images are for training and the rest for testing.
 SLICE_TRAINS = 320
@@ -34,6 +35,17 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
         dataset = None if data.dataset == "imagenet" else data.dataset
         train, test = open_images(folder, "train", dataset), open_images(folder, "test", dataset)
     return _cut(train, data.limit), _cut(test, data.test_limit)
+
+
+def trained_slice(recipe: Recipe) -> tuple[int, ...]:
+    """The packaged images that a run's network has seen in training, its first weights and its teacher included."""
+    seen: set[int] = set()
+    if recipe.data.dataset == "slice":
+        seen.update(spread_indices(SLICE_TRAINS, recipe.data.limit or SLICE_TRAINS).tolist())
+    for source in (recipe.start, recipe.distill.teacher):
+        if source:
+            seen.update(models.open(source).trained_slice)
+    return tuple(sorted(seen))
 
 
 def _cut(images: Images, limit: int) -> Images:

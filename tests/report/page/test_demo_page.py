@@ -23,8 +23,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResults, Path
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(CONFIG, seed=2)
-    pack.save(folder / "small.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
-    made = demo.run_checks(folder / "small.safetensors", 380, "Made <here>.", folder, 0.0, lambda step, line: None)
+    network = from_model(model, class_names=CIFAR10_CLASSES, trained_slice=range(380))
+    pack.save(folder / "small.safetensors", network)
+    made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
     write_report(folder / "index.html", made)
     return made, folder / "index.html"
 

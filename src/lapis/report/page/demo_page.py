@@ -42,6 +42,7 @@ def facts(results: DemoResults) -> dict[str, Any]:
         "engine": subject.engine,
         "window": subject.config.window,
         "training": results.training,
+        "trained_on": len(subject.network.trained_slice),
         "accuracy": results.accuracy.to_dict(),
         "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
         "promises_hold": results.equality.holds,
