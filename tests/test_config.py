@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from lapis.config import PRESETS, ActivationModes, LapisConfig, preset
+from lapis.config import PRESETS, ActivationModes, LapisConfig, LeastCodes, preset
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 
@@ -30,8 +31,10 @@ def test_presets_are_the_papers_models(
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_configuration_survives_a_file(name: str) -> None:
-    config = preset(name, modes=ActivationModes(qk="signed"), weight_bits=6)
-    assert LapisConfig.from_dict(config.to_dict()) == config
+    depth = preset(name).depth
+    deadlines = LeastCodes(v=4, mlp_in=tuple(range(1, 13)) * (depth // 12))
+    config = preset(name, modes=ActivationModes(qk="signed"), weight_bits=6, least_codes=deadlines)
+    assert LapisConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,14 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
         ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
         ({"quantize": "yes"}, "true or false"),
+        ({"least_codes": {"v": 0}}, "from 1 (every code but zero fires) to the window, 15"),
+        ({"least_codes": {"v": 16}}, "to the window, 15"),
+        ({"least_codes": {"v": True}}, "must be an integer"),
+        ({"least_codes": {"mlp_in": [1, 2]}}, "one for each of the 12 blocks"),
+        ({"least_codes": {"hidden": 2}}, "did you mean 'mlp_hidden'"),
+        ({"least_codes": 3}, "must be LeastCodes"),
+        ({"activation": "swish"}, "use gelu or relu"),
+        ({"top_k": 0.0}, "share of neurons above 0"),
     ],
 )
 def test_an_invalid_choice_is_refused_with_what_is_allowed(change: dict[str, Any], words: str) -> None:
@@ -73,7 +84,7 @@ def test_a_deployed_configuration_passes_the_check_that_others_fail() -> None:
     deployed = preset("lapis_tiny").deployed()
     check_deployable(deployed)
     assert deployed.weight_bits == 6
-    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}):
+    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}, {"top_k": 0.5}):
         with pytest.raises(LapisError, match="has no spiking form"):
             check_deployable(deployed.replace(**change))
     assert deployed.dense() == preset("lapis_tiny").dense()

@@ -24,7 +24,9 @@ Activation = Literal["gelu", "relu"]
 FLOAT_WEIGHTS = 32
 DEPLOYED_BITS = 6
 # What a network must be to have a spiking form; its weights may have any width.
-DEPLOYED: dict[str, Any] = {"quantize": True, "relation": "laplacian", "row_scale": "pow2", "readout": "spikes"}
+DEPLOYED: dict[str, Any] = {
+    "quantize": True, "relation": "laplacian", "row_scale": "pow2", "readout": "spikes", "top_k": 1.0,
+}  # fmt: skip
 # LayerNorm's epsilon, in every network and every executor.
 NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
@@ -103,6 +105,8 @@ class LapisConfig:
     activation: Activation = "gelu"
     modes: ActivationModes = field(default_factory=ActivationModes)
     least_codes: LeastCodes = field(default_factory=LeastCodes)
+    # A control for deadlines: the share of each token's neurons that may fire in front of a layer, the largest first.
+    top_k: float = 1.0
     quantize: bool = True
 
     def __post_init__(self) -> None:
@@ -126,6 +130,8 @@ class LapisConfig:
         if not self.quantize and self.relation == "hamming":
             raise LapisError("relation='hamming' counts unequal latencies and needs quantize=True")
         _check_least_codes(self)
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
+            raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
 
     @property
     def grid(self) -> int:
@@ -179,6 +185,10 @@ class LapisConfig:
         return self.replace(
             quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
         )
+
+    def kept_share(self, point: str) -> float:
+        """The share of a token's neurons that may fire at a measuring point."""
+        return self.top_k if point in ("attention_in", "v", "readout", "mlp_in") else 1.0
 
     def deployed(self, weight_bits: int = DEPLOYED_BITS) -> LapisConfig:
         """This network as the paper deploys it: Laplacian, power-of-two rows, a spiking readout, integer weights."""

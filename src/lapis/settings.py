@@ -85,9 +85,11 @@ def _parse(key: str, kind: Any, text: str) -> Any:
     try:
         if kind is bool:
             return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
-        if get_origin(kind) is tuple:
+        if kind == int | tuple[int, ...] and "," not in text:
+            return int(text)
+        if get_origin(kind) is tuple or kind == int | tuple[int, ...]:
             return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
         return kind(text) if kind in (int, float) else text
     except (ValueError, KeyError):
-        wanted = "numbers separated by commas" if get_origin(kind) is tuple else kind.__name__
+        wanted = getattr(kind, "__name__", "") if kind in (int, float, bool) else "numbers separated by commas"
         raise LapisError(f"{key}={text!r} is not of the right kind; expected {wanted}") from None

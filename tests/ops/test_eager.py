@@ -160,24 +160,28 @@ def test_attention_agrees_with_the_reference(row_scale: RowScale, delayed: bool)
     np.testing.assert_allclose(steps.numpy(), by_step, rtol=1e-10, atol=1e-15)
 
 
-LSQ_CASES = [(0, 15, None), (0, 1, None), (0, 20, -0.7), (-15, 15, None), (-31, 31, None)]
+LSQ_CASES = [
+    (0, 15, None, 1), (0, 1, None, 1), (0, 20, -0.7, 1), (-15, 15, None, 1), (-31, 31, None, 1),
+    (0, 15, None, 4), (0, 20, -0.7, 20), (-15, 15, None, 2), (-15, 15, None, 15),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("low", "high", "shift"), LSQ_CASES)
-def test_lsq_codes_and_values_equal_the_reference(low: int, high: int, shift: float | None) -> None:
+@pytest.mark.parametrize(("low", "high", "shift", "least"), LSQ_CASES)
+def test_lsq_codes_and_values_equal_the_reference(low: int, high: int, shift: float | None, least: int) -> None:
     # A step that is a power of two and an x on a grid of quarter steps: ties included, and nothing is rounded.
     x = torch.arange(-200, 200) * 0.0625
     step = torch.tensor(0.25)
     offset = None if shift is None else torch.tensor(-0.75)
     theirs = None if offset is None else float(offset)
-    codes = lsq_codes(x, step, offset, low, high, 1.0)
-    assert (codes.numpy() == codes_reference(x.numpy(), 0.25, theirs, low, high)).all()
-    value = lsq_value(x, step, offset, low, high, 1.0)
-    assert (value.numpy() == value_reference(x.numpy(), 0.25, theirs, low, high)).all()
+    codes = lsq_codes(x, step, offset, low, high, 1.0, least)
+    assert (codes.numpy() == codes_reference(x.numpy(), 0.25, theirs, low, high, least)).all()
+    value = lsq_value(x, step, offset, low, high, 1.0, least)
+    assert (value.numpy() == value_reference(x.numpy(), 0.25, theirs, low, high, least)).all()
+    assert set(codes.abs().unique().tolist()) <= {0, *range(least, high + 1)}
 
 
-@pytest.mark.parametrize(("low", "high", "shift"), LSQ_CASES)
-def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: float | None) -> None:
+@pytest.mark.parametrize(("low", "high", "shift", "least"), LSQ_CASES)
+def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: float | None, least: int) -> None:
     x = (torch.randn(64, 8, dtype=torch.float64) * 5).requires_grad_()
     step = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     offset = None if shift is None else torch.tensor(shift, dtype=torch.float64, requires_grad=True)
@@ -185,8 +189,9 @@ def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: flo
     u = ((x - (offset if offset is not None else 0)) / step).detach()
     inside = ((u > low) & (u < high)).double()
     z = (u + 0.5).floor().clamp(low, high)
+    z = z * (z.abs() >= least)
 
-    lsq_value(x, step, offset, low, high, scale).backward(grad)
+    lsq_value(x, step, offset, low, high, scale, least).backward(grad)
     torch.testing.assert_close(x.grad, grad * inside)
     torch.testing.assert_close(step.grad, scale * (grad * (z - u * inside)).sum())
     if offset is not None:
@@ -195,7 +200,7 @@ def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: flo
     for leaf in (x, step, offset):
         if leaf is not None:
             leaf.grad = None
-    lsq_codes(x, step, offset, low, high, scale).backward(grad)
+    lsq_codes(x, step, offset, low, high, scale, least).backward(grad)
     torch.testing.assert_close(x.grad, grad * inside / step.detach())
     torch.testing.assert_close(step.grad, scale * (-grad * inside * u / step.detach()).sum())
     if offset is not None:
@@ -220,6 +225,12 @@ def test_lsq_steps_of_weights_are_per_channel() -> None:
 def test_lsq_refuses_what_has_no_code(x: list[float], step: float, low: int, words: str) -> None:
     with pytest.raises(LapisError, match=words):
         codes_reference(x, step, None, low, 9)
+
+
+@pytest.mark.parametrize("least", [0, 10])
+def test_a_least_code_lies_within_the_window(least: int) -> None:
+    with pytest.raises(LapisError, match=r"outside 1\.\.9"):
+        codes_reference([1.0], 1.0, None, 0, 9, least)
 
 
 def test_shapes_that_do_not_fit_are_refused_in_torch_too() -> None:

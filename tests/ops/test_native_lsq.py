@@ -12,7 +12,7 @@ from lapis.ops.lsq import eager, native
 
 Float = npt.NDArray[np.float32]
 SIZES = (1, 7, 8, 9, 1000, 16384, 16385, 70001)
-RANGES = ((0, 15), (0, 1), (-20, 20))
+RANGES = ((0, 15, 1), (0, 1, 1), (-20, 20, 1), (0, 15, 4), (-20, 20, 3), (-20, 20, 20))
 OFFSETS = (None, -0.37)
 FORWARD = {"value": (native.lsq_value, eager.lsq_value), "codes": (native.lsq_codes, eager.lsq_codes)}
 BACKWARD = {"value": native.lsq_value_backward, "codes": native.lsq_codes_backward}
@@ -34,39 +34,43 @@ def torch_twin(
     low: int,
     high: int,
     dtype: torch.dtype = torch.float32,
+    least: int = 1,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     leaves = [torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for v in (x, step)]
     if offset is not None:
         leaves.append(torch.tensor(np.float32(offset), dtype=dtype, requires_grad=True))
     shift = leaves[2] if offset is not None else None
-    return FORWARD[kind][1](leaves[0], leaves[1], shift, low, high, 1.0), leaves
+    return FORWARD[kind][1](leaves[0], leaves[1], shift, low, high, 1.0, least), leaves
 
 
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize(("low", "high"), RANGES)
+@pytest.mark.parametrize(("low", "high", "least"), RANGES)
 @pytest.mark.parametrize("size", SIZES)
 def test_forward_and_input_gradient_equal_eager_in_every_bit(
-    isa: str, kind: str, offset: float | None, low: int, high: int, size: int
+    isa: str, kind: str, offset: float | None, low: int, high: int, least: int, size: int
 ) -> None:
     x, g, step = numbers(size), numbers(size, 1), np.float32(0.173)
-    y, leaves = torch_twin(kind, x, step, offset, low, high)
-    assert np.array_equal(FORWARD[kind][0](x, step, offset, low, high), y.detach().numpy())
-    made = BACKWARD[kind](g, x, step, offset, low, high)
+    y, leaves = torch_twin(kind, x, step, offset, low, high, least=least)
+    assert np.array_equal(FORWARD[kind][0](x, step, offset, low, high, least=least), y.detach().numpy())
+    made = BACKWARD[kind](g, x, step, offset, low, high, least=least)
     (grad_x,) = torch.autograd.grad(y, leaves[:1], torch.tensor(g))
     assert np.array_equal(made.x, grad_x.numpy())
 
 
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("offset", OFFSETS)
-def test_step_and_offset_gradients_err_no_more_than_eager(isa: str, kind: str, offset: float | None) -> None:
+@pytest.mark.parametrize("least", [1, 3])
+def test_step_and_offset_gradients_err_no_more_than_eager(
+    isa: str, kind: str, offset: float | None, least: int
+) -> None:
     x, step = np.random.default_rng(0).standard_normal(50_000).astype(np.float32), np.float32(0.125)
     g = np.random.default_rng(1).standard_normal(50_000).astype(np.float32)
-    made = BACKWARD[kind](g, x, step, offset, 0, 15)
+    made = BACKWARD[kind](g, x, step, offset, 0, 15, least=least)
     errors: dict[torch.dtype, list[float]] = {}
     truth: list[float] = []
     for dtype in (torch.float64, torch.float32):
-        y, leaves = torch_twin(kind, x, step, offset, 0, 15, dtype)
+        y, leaves = torch_twin(kind, x, step, offset, 0, 15, dtype, least)
         grads = [float(v) for v in torch.autograd.grad(y, leaves[1:], torch.tensor(g, dtype=dtype))]
         truth = truth or grads
         errors[dtype] = [abs(a - b) for a, b in zip(grads, truth, strict=True)]

@@ -36,10 +36,10 @@ ROW_STEPS = torch.linspace(0.05, 0.2, 5).view(5, 1)
 OPERATORS: list[tuple[str, tuple[Any, ...]]] = [
     ("l1_distance", (leaf(QUERIES), leaf(KEYS))),
     ("hamming_distance", (leaf(QUERIES), leaf(KEYS))),
-    ("lsq_value", (leaf(X), leaf(torch.tensor(0.3)), leaf(torch.tensor(-0.2)), 0, 15, 0.5)),
-    ("lsq_value", (leaf(X), leaf(ROW_STEPS), None, -31, 31, 0.5)),
-    ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), leaf(torch.tensor(-0.2)), 0, 15, 0.5)),
-    ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), None, -3, 3, 0.5)),
+    ("lsq_value", (leaf(X), leaf(torch.tensor(0.3)), leaf(torch.tensor(-0.2)), 0, 15, 0.5, 1)),
+    ("lsq_value", (leaf(X), leaf(ROW_STEPS), None, -31, 31, 0.5, 1)),
+    ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), leaf(torch.tensor(-0.2)), 0, 15, 0.5, 1)),
+    ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), None, -3, 3, 0.5, 2)),
     ("attention", (QUERIES, KEYS, VALUES, TAU, "pow2", None)),
     ("attention", (QUERIES, KEYS, VALUES, TAU, "exact", torch.arange(9).expand(3, 7, 9))),
 ]

@@ -76,6 +76,12 @@ class LapisViT(nn.Module):
         for block, point, quantizer in self.quantizers():
             quantizer.least = self.config.least(point, block)
 
+    def set_top_k(self, share: float) -> None:
+        """Change the share of each token's neurons that may fire; the configuration changes with it."""
+        self.config = self.config.replace(top_k=share)
+        for _, point, quantizer in self.quantizers():
+            quantizer.kept_share = self.config.kept_share(point)
+
     @torch.no_grad()
     def watch(self, images: Tensor) -> Watched:
         """Logits and the integer codes at every measuring point, in FP32 and without gradients."""

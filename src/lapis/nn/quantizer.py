@@ -47,13 +47,13 @@ Meter = Callable[["ActivationQuantizer", Tensor], None]
 class ActivationQuantizer(Quantizer):
     """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < least; one step (and offset) per measuring point.
 
-    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. A meter, where there is one,
-    sees what comes in.
+    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. Below a kept share of 1, only
+    that share of the last axis, the largest values, may fire. A meter, where there is one, sees what comes in.
     """
 
-    def __init__(self, window: int, mode: Mode, least: int = 1) -> None:
+    def __init__(self, window: int, mode: Mode, least: int = 1, kept_share: float = 1.0) -> None:
         super().__init__((), -window if mode == "signed" else 0, window)
-        self.mode, self.least = mode, least
+        self.mode, self.least, self.kept_share = mode, least, kept_share
         self.meter: Meter | None = None
         self.offset = nn.Parameter(torch.zeros(())) if mode == "offset" else None
 
@@ -88,6 +88,8 @@ class ActivationQuantizer(Quantizer):
         x = x.float()
         if not self.is_ready:
             self.calibrate(x)
+        if self.kept_share < 1:
+            x = keep_largest(x, self.kept_share)
         if self.meter is not None:
             self.meter(self, x)
         return x
@@ -102,7 +104,15 @@ class ActivationQuantizer(Quantizer):
 
 def activation_quantizer(config: LapisConfig, point: Point, block: int) -> ActivationQuantizer:
     """The quantizer of a measuring point, as a configuration describes it."""
-    return ActivationQuantizer(config.window, config.mode(point), config.least(point, block))
+    return ActivationQuantizer(config.window, config.mode(point), config.least(point, block), config.kept_share(point))
+
+
+def keep_largest(x: Tensor, share: float) -> Tensor:
+    """x where it is among the `share` of the last axis with the largest magnitudes, else 0; the gradient passes all."""
+    magnitude = x.detach().abs()
+    kept = max(1, round(share * x.shape[-1]))
+    smallest = magnitude.topk(kept, dim=-1, sorted=True).values[..., -1:]
+    return x - x.detach() * (magnitude < smallest)
 
 
 def quantized(

@@ -19,7 +19,7 @@ METADATA_KEY = "lapis_packed"
 VERSION = 2
 READABLE = (1, VERSION)
 # The fields of a configuration that version 1 does not have, with the values that they had.
-SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes())}
+SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes()), "top_k": 1.0}
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
 # Written only where it says something, so that a network without it keeps its bytes.
 OPTIONAL_FIELD = "trained_slice"

@@ -19,6 +19,7 @@ COLUMNS = (
     "ce",
     "logit",
     "feature",
+    "silence",
     "accuracy",
     "activity",
     "grad_norm",

@@ -150,6 +150,7 @@ class Run:
         self.average = Average(student, optim.ema) if optim.ema else None
         self.meter = Meter(student, processes)
         self.silencer = Silencer(student, recipe.sparsity, self.total)
+        self.meter.smoothing = bool(recipe.sparsity.penalty and self.silencer.goals)
         self.activity: dict[str, float] = {}
         self.progress = Progress()
         self.unreadable: set[str] = set()
@@ -245,7 +246,7 @@ class Run:
         for index, part in enumerate(parts):
             with self._local_gradients(last=index == len(parts) - 1):
                 try:
-                    terms = self._forward(part)
+                    terms = self._with_penalty(self._forward(part))
                 except CodesError as error:
                     # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
                     raise self._diverged(math.nan) from error
@@ -264,12 +265,18 @@ class Run:
             raise self._diverged(means[0])
         return dict(zip(Terms._fields, means, strict=True)), float(norm), rate
 
+    def _with_penalty(self, terms: Terms) -> Terms:
+        if not self.meter.smoothing:
+            return terms
+        penalty = self.silencer.penalty(self.progress.step, self.meter.smooth_activities())
+        return terms._replace(loss=terms.loss + penalty, silence=penalty.detach())
+
     def _count_spikes(self, due: bool) -> None:
         counts = self.meter.stop()
         if due:
             self.silencer.update(self.progress.step, counts)
             if self.average is not None:
-                self.average.model.set_least_codes(self.student.config.least_codes)
+                self.average.copy_silence(self.student)
         self.activity = activities(self.student, counts)
 
     def _diverged(self, loss: float) -> LapisError:
@@ -299,7 +306,7 @@ class Run:
             return
         row: dict[str, Any] = {"step": self.progress.step, "epoch": self.progress.step / self.steps_per_epoch}
         row |= {"lr": rate, "grad_norm": norm, "images_per_s": round(speed, 2), "seconds": round(seconds, 2)}
-        row |= {name: values[name] for name in ("loss", "ce", "logit", "feature")}
+        row |= {name: values[name] for name in ("loss", "ce", "logit", "feature", "silence")}
         log.step(row | {"accuracy": 100 * values["right"], "activity": mean_activity(self.activity)}, self.activity)
 
     def _evaluate(self, log: Log | None, stop: StopRequest, display: Display, started: float) -> bool:
@@ -324,8 +331,8 @@ class Run:
         record = {"step": progress.step, "epoch": progress.step / self.steps_per_epoch, **scores.as_dict()}
         record["seconds"] = round(time.monotonic() - started, 2)
         progress.last, progress.evaluation_due = record, False
-        better = scores.top1 > progress.best
-        progress.best = max(progress.best, scores.top1)
+        better = scores.top1 > progress.best and self.silencer.arrived(progress.step)
+        progress.best = scores.top1 if better else progress.best
         if log is not None:
             log.evaluation(record)
             if scores.tally.images:
@@ -409,7 +416,7 @@ class Run:
         self.silencer.restore(state["silencer"])
         if self.average is not None:
             self.average.model.load_state_dict(state["average"])
-            self.average.model.set_least_codes(self.student.config.least_codes)
+            self.average.copy_silence(self.student)
         self.progress = Progress(**state["progress"])
         torch.set_rng_state(state["generator"])
 

@@ -20,6 +20,7 @@ class Terms(NamedTuple):
     ce: Tensor
     logit: Tensor
     feature: Tensor
+    silence: Tensor
     right: Tensor
 
 
@@ -57,7 +58,7 @@ class Objective(nn.Module):
                 feature = self._feature_distillation(features, teacher_output.features)
             loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
         right = (logits.argmax(1) == targets.argmax(1)).float().mean()
-        return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
+        return Terms(loss, ce.detach(), logit.detach(), feature.detach(), zero, right)
 
     def _feature_distillation(self, features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
         assert self.project is not None

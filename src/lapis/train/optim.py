@@ -64,6 +64,11 @@ class Average:
     def update(self, model: LapisViT) -> None:
         torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - self.decay)
 
+    def copy_silence(self, model: LapisViT) -> None:
+        """Take over which neurons stay silent; they are chosen, not averaged."""
+        self.model.set_least_codes(model.config.least_codes)
+        self.model.set_top_k(model.config.top_k)
+
 
 def _of_head(name: str) -> bool:
     parts = name.split(".")

@@ -14,6 +14,7 @@ from lapis.settings import with_settings
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice"]
 Precision = Literal["fp32", "bf16"]
+SilenceRule = Literal["deadline", "top_k"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class Sparsity:
 
     The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
     steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
+    `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. As a control, the
+    rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals.
     """
 
     attention_in: float = 1.0
@@ -110,12 +113,16 @@ class Sparsity:
     ramp: float = 0.6
     settle: float = 0.85
     every: int = 5
+    penalty: float = 0.0
+    rule: SilenceRule = "deadline"
 
     def __post_init__(self) -> None:
         for name in (*self.goals(), "ramp", "settle"):
             if not 0 < getattr(self, name) <= 1:
                 raise LapisError(f"sparsity.{name}={getattr(self, name)} must lie in 0..1, above 0")
         _at_least("sparsity.every", self.every, 1)
+        _at_least("sparsity.penalty", self.penalty, 0)
+        _choice("sparsity.rule", self.rule, get_args(SilenceRule))
 
     def goals(self) -> dict[str, float]:
         """The goal of every measuring point."""

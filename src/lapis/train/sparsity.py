@@ -1,7 +1,8 @@
 """Silence that is learned: the activity of each measuring point falls to its goal while the network trains.
 
-A `Meter` counts the codes that quantizers see; a `Silencer` raises the least codes of the network, so that the share
-of neurons that fire follows a schedule. The rest of the network learns to do without the spikes that are lost.
+A `Meter` counts the codes that quantizers see, a `Silencer` raises the least codes of the network, so that the share
+of neurons that fire follows a schedule, and a penalty pulls values that just fire below their deadline. The rest of the
+network learns to do without the spikes that are lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lapis.config import LeastCodes
+from lapis.config import LapisConfig, LeastCodes
+from lapis.energy.counts import INPUTS, OPERATORS, fan_out
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.ops.lsq.eager import plain_codes
@@ -20,15 +22,21 @@ from lapis.train.recipe import Sparsity
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
+# The width of the smooth step that stands for firing in the penalty, in steps of the quantizer.
+SOFTNESS = 0.5
 
 
 class Meter:
-    """How often each magnitude |z| occurs, before a deadline silences any: counts (T + 1,) per point and block."""
+    """What the quantizers of a network see in one training step.
+
+    counts: how often each magnitude |z| occurs before a deadline silences any, (T + 1,) per point and block.
+    """
 
     def __init__(self, model: LapisViT, processes: Processes) -> None:
         self.model, self.processes = model, processes
-        self.counting = False
+        self.counting = self.smoothing = False
         self.counts: dict[tuple[str, int], Tensor] = {}
+        self._smooth: dict[str, list[Tensor]] = {}
         self._names = {quantizer: (point, block) for block, point, quantizer in model.quantizers()}
         for quantizer in self._names:
             quantizer.meter = self._note
@@ -46,17 +54,30 @@ class Meter:
             for point in points
         }
 
-    @torch.no_grad()
+    def smooth_activities(self) -> dict[str, Tensor]:
+        """mean sigmoid((|x| - (z0 - 1/2) s) / (s/2)) of each point since the last call: an activity with a gradient."""
+        found = {point: torch.stack(parts).mean() for point, parts in self._smooth.items()}
+        self._smooth = {}
+        return found
+
     def _note(self, quantizer: ActivationQuantizer, x: Tensor) -> None:
-        if not self.counting:
-            return
-        flat = x.detach().reshape(-1)
-        # An odd stride visits every channel of an even-width activation.
-        sample = flat[:: max(1, flat.numel() // SAMPLE) | 1]
-        codes = plain_codes(sample, quantizer.step, quantizer.offset, quantizer.low, quantizer.high)
-        counts = torch.bincount(codes.abs().long(), minlength=quantizer.high + 1).double()
         name = self._names[quantizer]
-        self.counts[name] = self.counts[name] + counts if name in self.counts else counts
+        if self.counting:
+            counts = _count(quantizer, x)
+            self.counts[name] = self.counts[name] + counts if name in self.counts else counts
+        if self.smoothing and torch.is_grad_enabled():
+            level = (x if quantizer.offset is None else x - quantizer.offset) / quantizer.step
+            above = (level.abs() if quantizer.low else level) - (quantizer.least - 0.5)
+            self._smooth.setdefault(name[0], []).append(torch.sigmoid(above / SOFTNESS).mean())
+
+
+@torch.no_grad()
+def _count(quantizer: ActivationQuantizer, x: Tensor) -> Tensor:
+    flat = x.detach().reshape(-1)
+    # An odd stride visits every channel of an even-width activation.
+    sample = flat[:: max(1, flat.numel() // SAMPLE) | 1]
+    codes = plain_codes(sample, quantizer.step, quantizer.offset, quantizer.low, quantizer.high)
+    return torch.bincount(codes.abs().long(), minlength=quantizer.high + 1).double()
 
 
 class Silencer:
@@ -65,6 +86,7 @@ class Silencer:
     def __init__(self, model: LapisViT, sparsity: Sparsity, total: int) -> None:
         self.model, self.sparsity, self.total = model, sparsity, total
         self.goals = {point: goal for point, goal in sparsity.goals().items() if goal < 1}
+        self.prices = spike_prices(model.config)
         # The activity of the first weights, by point; known after the first step that is counted.
         self.first: dict[str, float] = {}
 
@@ -72,24 +94,57 @@ class Silencer:
         """Whether least codes are chosen after this step."""
         return bool(self.goals) and step % self.sparsity.every == 0 and step <= self.sparsity.settle * self.total
 
+    def arrived(self, step: int) -> bool:
+        """Whether the activity has come down to its goals; a network from before is not what was asked for."""
+        return not self.goals or self._share(step) == 1
+
     def update(self, step: int, counts: dict[str, Tensor]) -> None:
         if not self.first:
             self.first = activities(self.model, counts)
-        share = min(1.0, step / max(1.0, self.sparsity.ramp * self.total))
-        chosen: dict[str, Any] = {
-            point: least_codes_for(counts[point], min(1.0, self.first[point] + share * (goal - self.first[point])))
-            for point, goal in self.goals.items()
-            if point in counts
-        }
+        targets = {point: target for point, target in self.targets(step).items() if point in counts}
+        if self.sparsity.rule == "top_k":
+            self.model.set_top_k(min(targets.values()))
+            return
+        chosen: dict[str, Any] = {point: least_codes_for(counts[point], target) for point, target in targets.items()}
         kept = {name: value for name, value in vars(self.model.config.least_codes).items() if name not in chosen}
         self.model.set_least_codes(LeastCodes(**kept, **chosen))
 
+    def targets(self, step: int) -> dict[str, float]:
+        """The activity that each point with a goal may have after this step."""
+        share = self._share(step)
+        first = {point: self.first.get(point, 1.0) for point in self.goals}
+        return {point: min(1.0, first[point] + share * (goal - first[point])) for point, goal in self.goals.items()}
+
+    def penalty(self, step: int, smooth: dict[str, Tensor]) -> Tensor:
+        """lambda sum_p w_p max(0, rho_p - target_p)**2, w_p the price of a spike, lambda growing from 0."""
+        targets = self.targets(step)
+        parts = [self.prices[point] * (smooth[point] - targets[point]).clamp_min(0).square() for point in targets]
+        return self.sparsity.penalty * self._share(step) * torch.stack(parts).sum()
+
+    def _share(self, step: int) -> float:
+        """How much of the way down is behind us: 0..1."""
+        return min(1.0, step / max(1.0, self.sparsity.ramp * self.total))
+
     def state(self) -> dict[str, Any]:
-        return {"first": self.first, "least_codes": dict(vars(self.model.config.least_codes))}
+        config = self.model.config
+        return {"first": self.first, "least_codes": dict(vars(config.least_codes)), "top_k": config.top_k}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.first = state["first"]
         self.model.set_least_codes(LeastCodes(**state["least_codes"]))
+        self.model.set_top_k(state["top_k"])
+
+
+def spike_prices(config: LapisConfig) -> dict[str, float]:
+    """What a spike of each point costs beside one of an average point.
+
+    Every target that a spike reaches is one accumulation, at the same picojoules: prices are proportional to fan-out.
+    """
+    reach = {
+        "qk" if operator == "relation" else INPUTS[operator][0]: fan_out(config, operator) for operator in OPERATORS
+    }
+    mean = sum(reach.values()) / len(reach)
+    return {point: targets / mean for point, targets in reach.items()}
 
 
 def activities(model: LapisViT, counts: dict[str, Tensor]) -> dict[str, float]:
@@ -111,12 +166,12 @@ def least_codes_for(counts: Tensor, goal: float) -> tuple[int, ...]:
     """Least codes per block with which at most `goal` of the neurons of a point fire; counts (L, T + 1).
 
     Silencing the code z in a block loses z**2 of its power, mean z**2, for each spike that is saved. The cheapest
-    codes of all blocks are silenced first.
+    codes of all blocks are silenced first. The code T always fires.
     """
     depth, top = counts.shape[0], counts.shape[1] - 1
-    squares = torch.arange(top + 1, dtype=counts.dtype).square()
+    squares = torch.arange(top + 1, dtype=counts.dtype, device=counts.device).square()
     power = ((counts * squares).sum(dim=1) / counts.sum(dim=1)).clamp_min(1e-12)
-    price = squares[1:top] / power[:, None]  # (L, T - 1): the code T always fires
+    price = squares[1:top] / power[:, None]  # (L, T - 1)
     order = price.flatten().argsort(stable=True).tolist()
     least = [1] * depth
     firing, total = float(counts[:, 1:].sum()), float(counts.sum())

@@ -1,0 +1,205 @@
+"""Silence is learned: least codes follow the goals, the penalty pulls values down, and a resumed run does the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lapis import models
+from lapis.config import LeastCodes, preset
+from lapis.convert.torch_executor import as_executor
+from lapis.errors import LapisError
+from lapis.nn.quantizer import ActivationQuantizer, keep_largest
+from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
+from lapis.train.distributed import Processes
+from lapis.train.log import read_evaluations, read_steps
+from lapis.train.loop import Run, train
+from lapis.train.recipe import Recipe, Sparsity
+from lapis.train.sparsity import Meter, Silencer, activities, least_codes_for, mean_activity, spike_prices
+from tests.networks import small_config, small_model
+
+Micro = Callable[..., Recipe]
+RunMicro = Callable[..., dict[str, Any]]
+
+GOALS = tuple(f"sparsity.{point}=0.4" for point in ("attention_in", "v", "mlp_in"))
+
+
+def counted(*rows: list[int]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_least_codes_are_the_lowest_that_reach_the_goal_in_one_block() -> None:
+    table = counted([10, 40, 30, 15, 5])
+    assert least_codes_for(table, 0.9) == (1,)
+    assert least_codes_for(table, 0.89) == (2,)
+    assert least_codes_for(table, 0.5) == (2,)
+    assert least_codes_for(table, 0.2) == (3,)
+    assert least_codes_for(table, 0.05) == (4,)
+
+
+def test_the_highest_code_always_fires() -> None:
+    assert least_codes_for(counted([0, 0, 0, 10]), 0.1) == (3,)
+    assert least_codes_for(counted([0, 10]), 0.1) == (1,)
+
+
+def test_codes_are_silenced_where_they_carry_the_least_power() -> None:
+    weak, strong = [0, 50, 50, 0, 0], [0, 5, 5, 40, 50]
+    # A code 1 is a small part of what the strong block says.
+    assert least_codes_for(counted(weak, strong), 0.98) == (1, 2)
+
+
+def test_goals_are_reached_by_as_few_silenced_codes_as_needed() -> None:
+    table = torch.from_numpy(np.random.default_rng(0).integers(1, 100, (12, 16)).astype(np.float64))
+    for goal in (0.9, 0.6, 0.31, 0.1):
+        least = least_codes_for(table, goal)
+        fired = sum(float(row[code:].sum()) for row, code in zip(table, least, strict=True)) / float(table.sum())
+        assert goal - 100 / float(table.sum()) <= fired <= goal
+
+
+def test_a_meter_counts_what_would_fire_without_deadlines(alone: Processes) -> None:
+    model, _ = small_model(small_config(least_codes={"v": 3}, modes={"v": "signed"}))
+    meter = Meter(model, alone)
+    meter.start()
+    torch.manual_seed(1)
+    pixels = torch.rand(3, 3, 8, 8)
+    codes = model.watch(pixels).trace
+    counts = meter.stop()
+    assert set(counts) == {"attention_in", "qk", "v", "readout", "mlp_in", "mlp_hidden"}
+    for block in range(2):
+        seen = np.abs(codes[block, "v"])
+        assert int(counts["v"][block].sum()) == seen.size
+        assert [int((seen == code).sum()) for code in range(3, 16)] == counts["v"][block, 3:].int().tolist()
+    assert activities(model, counts)["v"] == pytest.approx(np.mean([(codes[b, "v"] != 0).mean() for b in (0, 1)]))
+
+
+def test_a_silencer_goes_down_in_a_straight_line_and_then_holds() -> None:
+    model, _ = small_model(small_config())
+    silencer = Silencer(model, Sparsity(v=0.2, ramp=0.5, settle=0.8, every=2), total=100)
+    silencer.first = {"v": 0.6}
+    assert [silencer.targets(step)["v"] for step in (0, 25, 50, 90)] == pytest.approx([0.6, 0.4, 0.2, 0.2])
+    assert [step for step in range(100) if silencer.due(step)] == list(range(0, 81, 2))
+
+
+def test_a_penalty_pulls_values_down_only_above_the_goal(alone: Processes) -> None:
+    model, _ = small_model(small_config(modes={"mlp_in": "signed"}))
+    meter = Meter(model, alone)
+    meter.smoothing = True
+    for goal, pulls in ((0.01, True), (0.999, False)):
+        silencer = Silencer(model, Sparsity(mlp_in=goal, ramp=0.5, penalty=1.0), total=10)
+        silencer.first = {"mlp_in": 0.999}
+        model.zero_grad()
+        model(torch.rand(3, 3, 8, 8))
+        silencer.penalty(10, meter.smooth_activities()).backward()
+        gradient = model.blocks[0].norm2.weight.grad
+        assert gradient is not None
+        assert bool((gradient != 0).any()) is pulls
+
+
+def test_a_spike_is_priced_by_the_targets_it_reaches() -> None:
+    prices = spike_prices(preset("lapis_tiny"))
+    assert prices["mlp_in"] / prices["readout"] == pytest.approx(4)
+    assert prices["attention_in"] / prices["mlp_hidden"] == pytest.approx(3)
+    assert sum(prices.values()) / len(prices) == pytest.approx(1)
+
+
+def test_training_lowers_the_activity_to_its_goal(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
+    recipe = micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.penalty=0.1")
+    summary = run_micro(recipe, tmp_path / "run")
+    for point in ("attention_in", "v", "mlp_in"):
+        assert summary["activity"][point] < 0.5
+    rows = read_steps(tmp_path / "run")
+    assert float(rows[-1]["activity"]) < float(rows[0]["activity"])
+    assert float(rows[-1]["silence"]) >= 0
+    network = models.open(str(tmp_path / "run" / LAST_FILE)).model()
+    assert network.config.least_codes != LeastCodes()
+    assert network.config.least("qk", 0) == 1
+    kept = json.loads((tmp_path / "run" / ACTIVITY_FILE).read_text())["config"]["least_codes"]
+    assert kept == json.loads(json.dumps(dataclasses.asdict(network.config.least_codes)))
+
+
+def test_the_best_network_is_one_that_reached_its_goals(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
+    run_micro(micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.ramp=1", "sparsity.settle=1"), tmp_path)
+    best = models.open(str(tmp_path / BEST_FILE)).model().config
+    assert best == models.open(str(tmp_path / LAST_FILE)).model().config
+
+
+def test_a_sparse_network_keeps_its_deadlines_as_a_start(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
+    run_micro(micro(*GOALS, "sparsity.every=1"), tmp_path / "first")
+    first = models.open(str(tmp_path / "first")).model().config.least_codes
+    run_micro(micro(f"start={tmp_path / 'first'}", "optim.epochs=0.5"), tmp_path / "second")
+    assert models.open(str(tmp_path / "second")).model().config.least_codes == first
+    settings = (f"start={tmp_path / 'first'}", "optim.epochs=0.5", "model.least_codes.v=2")
+    run_micro(micro(*settings), tmp_path / "third")
+    assert models.open(str(tmp_path / "third")).model().config.least_codes == LeastCodes(v=2)
+
+
+def test_a_stopped_run_resumes_with_the_same_silence(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro, alone: Processes
+) -> None:
+    recipe = micro(*GOALS, "optim.epochs=4", "optim.ema=0.9", "sparsity.every=2", "keep.save_steps=5")
+    run_micro(recipe, tmp_path / "whole")
+    run = Run(recipe, None, tmp_path / "half", alone, quiet=True)
+    (tmp_path / "half").mkdir()
+    for part in run.batches.epoch(0, 0, run.lanes):
+        run._step(part, logged=True)
+        run.progress.step += 1
+    run._save(0.0)
+    assert (tmp_path / "half" / STATE_FILE).is_file()
+    train(recipe, None, tmp_path / "half", alone, resume=True, quiet=True)
+
+    def without_clock(folder: Path) -> list[dict[str, Any]]:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in read_evaluations(folder)]
+
+    assert (
+        without_clock(tmp_path / "half") == without_clock(tmp_path / "whole")[-len(without_clock(tmp_path / "half")) :]
+    )
+
+
+def test_top_k_lets_the_largest_of_each_token_fire_and_has_no_spiking_form(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro
+) -> None:
+    x = torch.randn(4, 7, 10, requires_grad=True)
+    kept = keep_largest(x, 0.3)
+    assert (kept != 0).sum(dim=-1).unique().tolist() == [3]
+    assert float(kept.detach().abs().sum()) == pytest.approx(float(x.detach().abs().topk(3).values.sum()))
+    kept.sum().backward()
+    assert x.grad is not None
+    assert bool((x.grad == 1).all())
+    recipe = micro("sparsity.rule=top_k", "sparsity.mlp_in=0.25", "sparsity.every=1", "model.row_scale=exact")
+    summary = run_micro(recipe, tmp_path / "run")
+    assert summary["activity"]["mlp_in"] <= 0.26
+    opened = models.open(str(tmp_path / "run"))
+    assert opened.model().config.top_k == 0.25
+    assert as_executor(opened.model(), opened.preprocess) is None
+
+
+def test_quantizers_say_what_they_silence() -> None:
+    assert "least 3" in ActivationQuantizer(15, "signed", 3).extra_repr()
+    assert "least" not in ActivationQuantizer(15, "signed").extra_repr()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("sparsity.v=0", "above 0"),
+        ("sparsity.v=1.5", "0..1"),
+        ("sparsity.every=0", "at least 1"),
+        ("sparsity.rule=random", "use deadline, top_k"),
+        ("sparsity.penalty=-1", "at least 0"),
+    ],
+)
+def test_impossible_goals_are_refused(micro: Micro, settings: str, words: str) -> None:
+    with pytest.raises(LapisError, match=words):
+        micro(settings)
+
+
+def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
+    assert mean_activity({"v": 0.2, "mlp_in": 0.4, "qk": 1.0}) == pytest.approx(0.3)
+    assert mean_activity({}) == 0.0
