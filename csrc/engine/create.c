@@ -24,6 +24,14 @@ static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
     return out;
 }
 
+/* The rule of docs/engine.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
+ * the instruction set's break-even. Behind GELU most neurons are silent, so an unsigned one gets it unless the record
+ * says otherwise. A run still counts, and takes the dense form where more neurons fire than that. */
+static int by_events(const engine_functions *functions, float activity, int expected) {
+    if (!functions->spikes) return 0;
+    return activity < 0 ? expected : activity * 100 <= (float)functions->spike_percent;
+}
+
 static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     const lapis_model *m = &e->m;
     plan *p = &e->weights;
@@ -44,8 +52,11 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     pack_linear(p, e->functions, &from->proj, proj, &b.proj);
     pack_linear(p, e->functions, &from->fc1, fc1, &b.fc1);
     pack_linear(p, e->functions, &from->fc2, fc2, &b.fc2);
-    /* Behind GELU most neurons are silent. */
-    if (m->low_hidden == 0) pack_spikes(p, e->functions, &from->fc2, &b.fc2);
+    if (by_events(e->functions, from->attention_activity, 0)) pack_spikes(p, e->functions, &from->qkv, &b.qkv);
+    if (by_events(e->functions, from->readout_activity, 0)) pack_spikes(p, e->functions, &from->proj, &b.proj);
+    if (by_events(e->functions, from->mlp_activity, 0)) pack_spikes(p, e->functions, &from->fc1, &b.fc1);
+    if (by_events(e->functions, from->hidden_activity, m->low_hidden == 0))
+        pack_spikes(p, e->functions, &from->fc2, &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
         b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
@@ -96,8 +107,8 @@ static void plan_work(lapis_engine *e) {
     lapis_pairs pairs = pairs_of(e);
     int64_t scratch = (int64_t)e->kernels->integer_attention_scratch(&pairs);
     if (e->functions->spikes) {
-        linear fc2 = {.inputs = e->m.hidden};
-        int64_t spikes = (int64_t)e->functions->spike_scratch(&fc2, rows);
+        int64_t inputs = e->m.hidden > e->m.width ? e->m.hidden : e->m.width;
+        int64_t spikes = (int64_t)e->functions->spike_scratch(inputs, e->m.window, rows);
         scratch = spikes > scratch ? spikes : scratch;
     }
     e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);

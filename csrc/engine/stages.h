@@ -9,10 +9,6 @@
 
 #include "../kernels/kernels.h"
 
-/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache,
- * and the share of inputs above which the dense kernel is faster. */
-enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 35 };
-
 enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
 
 typedef enum { TO_CODES = 0, TO_LADDER = 1, TO_STREAM = 2 } linear_kind;
@@ -37,10 +33,11 @@ typedef struct {
     int32_t *period;      /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
-    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs
-     * the second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
+    int32_t low, most;   /* the least code that comes in, and the greatest absolute value */
+    /* For layers that may run by events, else NULL: [outputs / spike_panel][inputs][spike_panel] as interleaving wants
+     * them, less `spike_least`; and the sum of codes of one sign that 16 bits can take. */
     int8_t *spike_weight;
-    int32_t segment_sum;
+    int32_t spike_least, segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
 } linear;
 
@@ -80,9 +77,12 @@ typedef struct {
     int64_t panel;   /* outputs of a panel */
     int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
-    /* Rows of a TO_STREAM layer by their events, where few enough inputs spike; 0 if not done. NULL: always dense. */
-    int (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
-    size_t (*spike_scratch)(const linear *, int64_t rows);
+    /* Rows of a layer by their events; 0 and NULL: always dense. */
+    int64_t spike_panel;   /* outputs of a panel */
+    int32_t spike_percent; /* of the inputs: above it the dense kernel is faster */
+    int64_t (*count_spikes)(const linear_call *, int64_t from, int64_t to);
+    void (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
+    size_t (*spike_scratch)(int64_t inputs, int32_t most, int64_t rows);
     void (*linear)(const linear_call *, int64_t from, int64_t to);
     void (*norm)(const norm_call *, const int32_t *stream, uint8_t *codes);
     /* `position` moves by `position_stride` per row. */

@@ -50,6 +50,7 @@ class _Block(ctypes.Structure):
         ("rise", _pointer),
         ("fall", _pointer),
         ("fc2", _Layer),
+        *((f"{name}_activity", _float) for name in ("attention", "readout", "mlp", "hidden")),
     )
 
 
@@ -95,8 +96,8 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_peak.argtypes = []
     c.lapis_engine_peak.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
-        ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _pointer, _pointer, _i32,
-        _pointer, _pointer, _i32, _pointer,
+        ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _i32, _pointer, _pointer,
+        _i32, _pointer, _pointer, _i32, _pointer,
     ]  # fmt: skip
     return c
 
@@ -271,4 +272,19 @@ def _describe_block(network: Network, index: int, arrays: _Arrays) -> _Block:
         rise=arrays.address(block.rise, np.float32),
         fall=arrays.address(block.fall, np.float32),
         fc2=arrays.layer(block.fc2),
+        **{f"{name}_activity": _recorded(network, point, index) for name, point in _LAYER_INPUTS.items()},
     )
+
+
+# The points behind which a linear layer lies.
+_LAYER_INPUTS: dict[str, Point] = {
+    "attention": "attention_in",
+    "readout": "readout",
+    "mlp": "mlp_in",
+    "hidden": "mlp_hidden",
+}
+NOT_RECORDED = -1.0
+
+
+def _recorded(network: Network, point: Point, block: int) -> float:
+    return network.activity[point][block] if point in network.activity else NOT_RECORDED
