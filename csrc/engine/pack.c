@@ -86,8 +86,9 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
                     .steps = shape.steps};
     out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
-    out->least = plan_take(p, padded * 2);
+    out->lowest = plan_take(p, padded * 2);
     out->span = plan_take(p, padded);
+    if (shape.late) out->silent = plan_take(p, padded), out->late = plan_take(p, padded);
     out->period = plan_take(p, panels * 4);
     out->scale = pack_words(p, layer->scale, shape.outputs, padded);
     out->shift = pack_words(p, layer->shift, shape.outputs, padded);

@@ -21,17 +21,18 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
 
 int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
                             const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t events,
-                            int32_t out_low, int32_t out_high, const float *rise, const float *fall,
+                            int32_t out_low, int32_t out_high, int32_t least, const float *rise, const float *fall,
                             int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
     if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
         return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
+    if (out_low > 0 || least < 1 || least > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
     const engine_functions *functions = current_isa()->engine;
     if (events && !functions->spikes) events = 0;
     ladder steps;
     if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
-    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps};
+    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps, kind != TO_STREAM};
     int64_t in_stride = code_stride(inputs), out_stride = code_stride(outputs);
     int64_t stream_stride = round_up(outputs, STREAM_UNIT);
     plan p = {0};
@@ -48,8 +49,11 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
     for (int64_t o = 0; o < outputs; o++) {
-        packed.least[o] = (int16_t)out_low;
+        packed.lowest[o] = (int16_t)out_low;
         packed.span[o] = (uint8_t)(out_high - out_low);
+        if (!packed.late) continue;
+        packed.silent[o] = (uint8_t)-out_low;
+        packed.late[o] = (uint8_t)(least - 1);
     }
     for (int64_t r = 0; r < rows; r++) {
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);

@@ -28,9 +28,12 @@ typedef struct {
     int8_t *weight;
     int32_t *start;       /* [padded outputs] low times the sum of the output's weights */
     float *scale, *shift; /* [padded outputs] */
-    int16_t *least;       /* [padded outputs] the least code, for TO_CODES */
-    uint8_t *span;        /* [padded outputs] the greatest code less the least */
-    int32_t *period;      /* [panels] groups that can be summed in 16 bits whatever the codes are */
+    int16_t *lowest;      /* [padded outputs] the lowest code, for TO_CODES */
+    uint8_t *span;        /* [padded outputs] the greatest code less the lowest */
+    /* [padded outputs] zero less the lowest code, and the largest size of a code that misses its deadline and becomes
+     * zero; both for TO_CODES and TO_LADDER. NULL: none is late. */
+    uint8_t *silent, *late;
+    int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
     int32_t low, most;   /* the least code that comes in, and the greatest absolute value */
@@ -58,6 +61,7 @@ typedef struct {
     double eps;
     const float *gain, *shift;
     float low, high;
+    int32_t late; /* the largest size of a code that becomes zero */
 } norm_call;
 
 /* Patches int16 [rows, inputs] times weights int16 in panels [outputs / panel][inputs / 2][panel][2]. */
@@ -71,6 +75,7 @@ typedef struct {
 /* Mixed values to codes: clamp(floor(fl(fl(fl(acc) factor scale) + shift))) - low. */
 typedef struct {
     float scale, shift, low, high;
+    int32_t late; /* the largest size of a code that becomes zero */
 } readout_call;
 
 typedef struct {
@@ -99,6 +104,11 @@ typedef struct {
 /* The stream is kept within -limit..limit - 1. */
 static inline int32_t within(int64_t x, int32_t limit) {
     return (int32_t)(x < -limit ? -limit : x > limit - 1 ? limit - 1 : x);
+}
+
+/* A code - low that missed its deadline is that of zero. */
+static inline uint8_t on_time(uint8_t code, int32_t silent, int32_t late) {
+    return (uint8_t)(code - silent > late || silent - code > late ? code : silent);
 }
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */
