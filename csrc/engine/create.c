@@ -7,13 +7,15 @@
 #include "state.h"
 #include "team.h"
 
-static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low) {
+static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low,
+                           int32_t least) {
     int64_t padded = round_up(m->width, 16);
     return (norm_call){.width = m->width,
                        .padded = padded,
                        .eps = m->eps,
                        .low = (float)low,
                        .high = (float)m->window,
+                       .late = least - 1,
                        .gain = pack_words(p, gain, m->width, padded),
                        .shift = pack_words(p, shift, m->width, padded)};
 }
@@ -24,32 +26,53 @@ static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
     return out;
 }
 
+/* The rule of docs/engine.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
+ * the instruction set's break-even. Behind GELU most neurons are silent, so an unsigned one gets it unless the record
+ * says otherwise. A run still counts, and takes the dense form where more neurons fire than that. */
+static int by_events(const engine_functions *functions, float activity, int expected) {
+    if (!functions->spikes) return 0;
+    return activity < 0 ? expected : activity * 100 <= (float)functions->spike_percent;
+}
+
 static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     const lapis_model *m = &e->m;
     plan *p = &e->weights;
     int64_t d = m->width, n = e->tokens;
     block b = {.exponents = from->exponents, .distances = from->distances};
-    b.attention_norm = pack_norm(p, m, from->attention_gain, from->attention_shift, m->low_attention);
-    b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp);
-    b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window};
+    b.attention_norm =
+        pack_norm(p, m, from->attention_gain, from->attention_shift, m->low_attention, from->least_attention);
+    b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp, from->least_mlp);
+    b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window,
+                               from->least_readout - 1};
     b.steps = plan_take(p, sizeof *b.steps);
     b.table = pack_bytes(p, from->table, m->heads * from->exponents * from->distances * 2);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
-    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL};
-    layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL};
-    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps};
-    layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL};
+    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->least_qk > 1 || from->least_v > 1};
+    layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL, 0};
+    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps, from->least_hidden > 1};
+    layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL, 0};
     pack_linear(p, e->functions, &from->qkv, qkv, &b.qkv);
     pack_linear(p, e->functions, &from->proj, proj, &b.proj);
     pack_linear(p, e->functions, &from->fc1, fc1, &b.fc1);
     pack_linear(p, e->functions, &from->fc2, fc2, &b.fc2);
-    /* Behind GELU most neurons are silent. */
-    if (m->low_hidden == 0) pack_spikes(p, e->functions, &from->fc2, &b.fc2);
+    if (by_events(e->functions, from->attention_activity, 0)) pack_spikes(p, e->functions, &from->qkv, &b.qkv);
+    if (by_events(e->functions, from->readout_activity, 0)) pack_spikes(p, e->functions, &from->proj, &b.proj);
+    if (by_events(e->functions, from->mlp_activity, 0)) pack_spikes(p, e->functions, &from->fc1, &b.fc1);
+    if (by_events(e->functions, from->hidden_activity, m->low_hidden == 0))
+        pack_spikes(p, e->functions, &from->fc2, &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
-        b.qkv.least[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
-        b.qkv.span[o] = (uint8_t)(m->window - b.qkv.least[o]);
+        b.qkv.lowest[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
+        b.qkv.span[o] = (uint8_t)(m->window - b.qkv.lowest[o]);
+    }
+    for (int64_t o = 0; b.qkv.late && o < 3 * d; o++) {
+        b.qkv.silent[o] = (uint8_t)-b.qkv.lowest[o];
+        b.qkv.late[o] = (uint8_t)((o < 2 * d ? from->least_qk : from->least_v) - 1);
+    }
+    for (int64_t o = 0; b.fc1.late && o < m->hidden; o++) {
+        b.fc1.silent[o] = (uint8_t)-m->low_hidden;
+        b.fc1.late[o] = (uint8_t)(from->least_hidden - 1);
     }
     pack_ladder(from->rise, from->fall, m->window - m->low_hidden, b.steps);
     *to = b;
@@ -96,8 +119,8 @@ static void plan_work(lapis_engine *e) {
     lapis_pairs pairs = pairs_of(e);
     int64_t scratch = (int64_t)e->kernels->integer_attention_scratch(&pairs);
     if (e->functions->spikes) {
-        linear fc2 = {.inputs = e->m.hidden};
-        int64_t spikes = (int64_t)e->functions->spike_scratch(&fc2, rows);
+        int64_t inputs = e->m.hidden > e->m.width ? e->m.hidden : e->m.width;
+        int64_t spikes = (int64_t)e->functions->spike_scratch(inputs, e->m.window, rows);
         scratch = spikes > scratch ? spikes : scratch;
     }
     e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);
@@ -125,7 +148,15 @@ static int bad_model(const lapis_model *m) {
     const int32_t lows[] = {m->low_attention, m->low_qk, m->low_v, m->low_readout, m->low_mlp, m->low_hidden};
     for (int i = 0; i < 6; i++)
         if (lows[i] > 0 || lows[i] < -m->window) return 1;
-    return !m->patch_weight || !m->patch_shift || !m->position || !m->head_weight || !m->head_bias || !m->blocks;
+    if (!m->patch_weight || !m->patch_shift || !m->position || !m->head_weight || !m->head_bias || !m->blocks) return 1;
+    for (int64_t i = 0; i < m->depth; i++) {
+        const lapis_block *b = m->blocks + i;
+        const int32_t leasts[] = {b->least_attention, b->least_qk,  b->least_v,
+                                  b->least_readout,   b->least_mlp, b->least_hidden};
+        for (int point = 0; point < 6; point++)
+            if (leasts[point] < 1 || leasts[point] > m->window) return 1;
+    }
+    return 0;
 }
 
 int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_engine **engine) {

@@ -31,6 +31,10 @@ typedef struct {
     lapis_layer fc1;                   /* hidden <- D */
     const float *rise, *fall;          /* [window - low_hidden]: GELU and its quantizer as comparisons */
     lapis_layer fc2;                   /* D <- hidden */
+    /* The least code that fires at each point, 1..window; smaller ones become zero. */
+    int32_t least_attention, least_qk, least_v, least_readout, least_mlp, least_hidden;
+    /* The share of neurons that fire at the points behind which a layer lies, as recorded; negative: not known. */
+    float attention_activity, readout_activity, mlp_activity, hidden_activity;
 } lapis_block;
 
 typedef struct {
@@ -99,13 +103,16 @@ LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working
 LAPIS_API double lapis_engine_peak(void);
 
 /* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
- * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8.
- * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. The best nanoseconds of `repeats`
- * runs go to `nanoseconds` (kind 2 adds at every run). */
+ * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8, and those
+ * of codes below `least` in size as if they were zero.
+ * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. `events`: driven by its events,
+ * where the instruction set can. The best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every
+ * run). */
 LAPIS_API int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t out_low,
-                                      int32_t out_high, const float *rise, const float *fall, int32_t stream_bits,
-                                      uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds);
+                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t events,
+                                      int32_t out_low, int32_t out_high, int32_t least, const float *rise,
+                                      const float *fall, int32_t stream_bits, uint8_t *out, int32_t *stream,
+                                      int32_t repeats, int64_t *nanoseconds);
 
 #ifdef __cplusplus
 }

@@ -23,10 +23,11 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
                 int32_t *h = call->stream + row * call->stream_stride + o;
                 *h = within((int64_t)*h + (int32_t)floorf(pre), call->limit);
             } else {
-                float least = layer->least[o], most = least + layer->span[o];
-                call->out[row * call->out_stride + o] = layer->kind == TO_LADDER
-                                                            ? (uint8_t)count_levels(layer->steps, pre)
-                                                            : (uint8_t)(floorf(clamp(pre, least, most)) - least);
+                float low = layer->lowest[o], high = low + layer->span[o];
+                uint8_t code = layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
+                                                        : (uint8_t)(floorf(clamp(pre, low, high)) - low);
+                call->out[row * call->out_stride + o] =
+                    layer->late ? on_time(code, layer->silent[o], layer->late[o]) : code;
             }
         }
 }
@@ -41,7 +42,8 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
         float pre = (float)(stream[c] - (int32_t)mean) * rstd;
         pre = pre * call->gain[c];
         pre = pre + call->shift[c];
-        codes[c] = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+        uint8_t code = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+        codes[c] = on_time(code, -(int32_t)call->low, call->late);
     }
 }
 
@@ -51,7 +53,8 @@ static void readout_row(const readout_call *call, const int32_t *acc, int64_t ch
         float pre = (float)(acc[c] + offset) * factor;
         pre = pre * call->scale;
         pre = pre + call->shift;
-        codes[c] = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+        uint8_t code = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
+        codes[c] = on_time(code, -(int32_t)call->low, call->late);
     }
 }
 

@@ -50,6 +50,17 @@ static void norm(part *w, const norm_call *call) {
     charge(w, LAPIS_STAGE_NORM);
 }
 
+/* The piece's rows of a layer: by events where few enough of its inputs spiked. */
+static void apply(part *w, const linear_call *call) {
+    const engine_functions *f = w->e->functions;
+    const linear *layer = call->layer;
+    int64_t inputs = (w->to - w->from) * layer->inputs;
+    if (layer->spike_weight && f->count_spikes(call, w->from, w->to) * 100 <= inputs * f->spike_percent)
+        f->spikes(call, w->from, w->to, w->mine->scratch);
+    else
+        f->linear(call, w->from, w->to);
+}
+
 static void query(part *w, int64_t index) {
     const lapis_engine *e = w->e;
     const lapis_model *m = &e->m;
@@ -60,7 +71,7 @@ static void query(part *w, int64_t index) {
                         .code_stride = e->code_stride,
                         .out = w->u.qkv,
                         .out_stride = e->qkv_stride};
-    e->functions->linear(&call, w->from, w->to);
+    apply(w, &call);
     charge(w, LAPIS_STAGE_QKV);
     note(w, index, LAPIS_AT_ATTENTION, w->u.codes, e->code_stride, m->width, m->low_attention);
     note(w, index, LAPIS_AT_Q, w->u.qkv, e->qkv_stride, m->width, m->low_qk);
@@ -129,13 +140,12 @@ static void feed_forward(part *w, int64_t index) {
                        .out_stride = e->hidden_stride};
     linear_call fc2 = proj;
     fc2.layer = &b->fc2, fc2.codes = w->u.hidden, fc2.code_stride = e->hidden_stride;
-    e->functions->linear(&proj, w->from, w->to);
+    apply(w, &proj);
     charge(w, LAPIS_STAGE_PROJ);
     norm(w, &b->mlp_norm);
-    e->functions->linear(&fc1, w->from, w->to);
+    apply(w, &fc1);
     charge(w, LAPIS_STAGE_FC1);
-    if (!e->functions->spikes || !e->functions->spikes(&fc2, w->from, w->to, w->mine->scratch))
-        e->functions->linear(&fc2, w->from, w->to);
+    apply(w, &fc2);
     charge(w, LAPIS_STAGE_FC2);
     note(w, index, LAPIS_AT_READOUT, w->u.mixed, e->code_stride, m->width, m->low_readout);
     note(w, index, LAPIS_AT_MLP, w->u.codes, e->code_stride, m->width, m->low_mlp);

@@ -80,12 +80,15 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
                     .inputs = shape.inputs,
                     .groups = groups,
                     .panels = panels,
+                    .low = shape.low,
+                    .most = shape.high > -shape.low ? shape.high : -shape.low,
                     .kind = shape.kind,
                     .steps = shape.steps};
     out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
-    out->least = plan_take(p, padded * 2);
+    out->lowest = plan_take(p, padded * 2);
     out->span = plan_take(p, padded);
+    if (shape.late) out->silent = plan_take(p, padded), out->late = plan_take(p, padded);
     out->period = plan_take(p, panels * 4);
     out->scale = pack_words(p, layer->scale, shape.outputs, padded);
     out->shift = pack_words(p, layer->shift, shape.outputs, padded);
@@ -106,28 +109,31 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
 }
 
 void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed) {
-    /* Inputs are numbered in 16 bits. */
-    if (!functions->spikes || packed->inputs > UINT16_MAX) return;
-    int64_t inputs = packed->inputs, panels = (packed->outputs + SPIKE_PANEL - 1) / SPIKE_PANEL;
-    packed->spike_weight = plan_take(p, panels * SPIKE_PANEL * inputs);
+    if (!functions->spikes) return;
+    const int64_t panel = functions->spike_panel, inputs = packed->inputs;
+    packed->spike_weight = plan_take(p, round_up(packed->outputs, panel) * inputs);
     uint64_t *picks = plan_take(p, 256 * 8);
     if (!p->base) return;
     packed->picks = picks;
     for (int byte = 0; byte < 256; byte++)
         for (int bit = 0, at = 0; bit < 8; bit++)
             if (byte >> bit & 1) picks[byte] |= (uint64_t)bit << 8 * at++;
-    static const int8_t EXCHANGED[4] = {0, 2, 1, 3};
-    int32_t largest = 1;
-    for (int64_t o = 0; o < packed->outputs; o++) {
-        int64_t place = o % 32 / 8, column = o % SPIKE_PANEL - o % 32 + EXCHANGED[place] * 8 + o % 8;
-        int8_t *to = packed->spike_weight + o / SPIKE_PANEL * SPIKE_PANEL * inputs + column;
-        for (int64_t i = 0; i < inputs; i++) {
-            int8_t w = layer->weight[o * inputs + i];
-            to[i * SPIKE_PANEL] = w;
-            largest = w > largest ? w : -w > largest ? -w : largest;
-        }
+    int32_t least = 0, largest = 1;
+    for (int64_t i = 0; i < packed->outputs * inputs; i++) {
+        int32_t w = layer->weight[i];
+        least = w < least ? w : least;
+        largest = w > largest ? w : largest;
     }
-    packed->segment_sum = 32767 / largest;
+    packed->spike_least = packed->low ? least : 0;
+    packed->segment_sum = 32767 / (packed->low ? largest - least : largest > -least ? largest : -least);
+    /* Interleaving takes the eights of a vector's first half from the lower eights of its lanes of sixteen. */
+    const int64_t half = functions->panel, vector = 2 * half;
+    for (int64_t o = 0; o < packed->outputs; o++) {
+        int64_t place = o % half / 8 * 16 + o % vector / half * 8 + o % 8, column = o % panel / vector * vector + place;
+        int8_t *to = packed->spike_weight + o / panel * panel * inputs + column;
+        for (int64_t i = 0; i < inputs; i++)
+            to[i * panel] = (int8_t)(layer->weight[o * inputs + i] - packed->spike_least);
+    }
 }
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out) {

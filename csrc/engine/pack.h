@@ -25,9 +25,11 @@ typedef struct {
     int32_t low, high; /* codes that come in */
     linear_kind kind;
     const ladder *steps;
+    int late; /* whether some of its codes miss their deadline */
 } layer_shape;
 
-/* The codes' range of TO_CODES is the caller's to write into `least` and `span`. */
+/* The codes' range of TO_CODES is the caller's to write into `lowest` and `span`, and deadlines into `silent` and
+ * `late`. */
 void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, linear *out);
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out);
@@ -35,7 +37,7 @@ void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *o
 /* Floats or integers with zeros beyond. */
 void *pack_words(plan *p, const void *words, int64_t count, int64_t padded);
 
-/* Add the weights that event-driven kernels read; `packed` comes from pack_linear with low = 0. */
+/* Add the weights that event-driven kernels read; `packed` comes from pack_linear. */
 void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed);
 
 int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs, int64_t inputs);

@@ -4,11 +4,15 @@
 #include "../isa.h"
 #include "state.h"
 
-static int64_t best_time(const engine_functions *functions, const linear_call *call, int64_t rows, int32_t repeats) {
+static int64_t best_time(const engine_functions *functions, const linear_call *call, int64_t rows, int32_t repeats,
+                         unsigned char *scratch) {
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {
         int64_t from = now();
-        functions->linear(call, 0, rows);
+        if (call->layer->spike_weight)
+            functions->spikes(call, 0, rows, scratch);
+        else
+            functions->linear(call, 0, rows);
         int64_t took = now() - from;
         best = took < best ? took : best;
     }
@@ -16,33 +20,40 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
 }
 
 int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t out_low,
-                            int32_t out_high, const float *rise, const float *fall, int32_t stream_bits, uint8_t *out,
-                            int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
+                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t events,
+                            int32_t out_low, int32_t out_high, int32_t least, const float *rise, const float *fall,
+                            int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
     if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
         return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
+    if (out_low > 0 || least < 1 || least > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
     const engine_functions *functions = current_isa()->engine;
+    if (events && !functions->spikes) events = 0;
     ladder steps;
     if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
-    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps};
+    layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps, kind != TO_STREAM};
     int64_t in_stride = code_stride(inputs), out_stride = code_stride(outputs);
     int64_t stream_stride = round_up(outputs, STREAM_UNIT);
     plan p = {0};
     linear packed;
-    uint8_t *in_codes, *out_codes;
+    uint8_t *in_codes, *out_codes, *scratch;
     int32_t *moving;
     for (int pass = 0; pass < 2; pass++) {
         pack_linear(&p, functions, layer, shape, &packed);
+        if (events) pack_spikes(&p, functions, layer, &packed);
+        scratch = plan_take(&p, events ? (int64_t)functions->spike_scratch(inputs, packed.most, rows) : 0);
         in_codes = plan_take(&p, rows * in_stride);
         out_codes = plan_take(&p, rows * out_stride);
         moving = plan_take(&p, rows * stream_stride * 4);
         if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
     for (int64_t o = 0; o < outputs; o++) {
-        packed.least[o] = (int16_t)out_low;
+        packed.lowest[o] = (int16_t)out_low;
         packed.span[o] = (uint8_t)(out_high - out_low);
+        if (!packed.late) continue;
+        packed.silent[o] = (uint8_t)-out_low;
+        packed.late[o] = (uint8_t)(least - 1);
     }
     for (int64_t r = 0; r < rows; r++) {
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
@@ -56,7 +67,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
                         .stream = moving,
                         .stream_stride = stream_stride,
                         .limit = 1 << stream_bits};
-    int64_t best = best_time(functions, &call, rows, repeats);
+    int64_t best = best_time(functions, &call, rows, repeats, scratch);
     if (nanoseconds) *nanoseconds = best;
     for (int64_t r = 0; r < rows; r++) {
         if (kind == TO_STREAM)

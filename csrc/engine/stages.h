@@ -9,10 +9,6 @@
 
 #include "../kernels/kernels.h"
 
-/* Outputs that an event-driven layer works on together, inputs whose weights for them stay in the first-level cache,
- * and the share of inputs above which the dense kernel is faster. */
-enum { SPIKE_PANEL = 64, SPIKE_BLOCK = 384, SPIKE_SHARE_PERCENT = 35 };
-
 enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
 
 typedef enum { TO_CODES = 0, TO_LADDER = 1, TO_STREAM = 2 } linear_kind;
@@ -32,15 +28,19 @@ typedef struct {
     int8_t *weight;
     int32_t *start;       /* [padded outputs] low times the sum of the output's weights */
     float *scale, *shift; /* [padded outputs] */
-    int16_t *least;       /* [padded outputs] the least code, for TO_CODES */
-    uint8_t *span;        /* [padded outputs] the greatest code less the least */
-    int32_t *period;      /* [panels] groups that can be summed in 16 bits whatever the codes are */
+    int16_t *lowest;      /* [padded outputs] the lowest code, for TO_CODES */
+    uint8_t *span;        /* [padded outputs] the greatest code less the lowest */
+    /* [padded outputs] zero less the lowest code, and the largest size of a code that misses its deadline and becomes
+     * zero; both for TO_CODES and TO_LADDER. NULL: none is late. */
+    uint8_t *silent, *late;
+    int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
-    /* For layers that may run by events, else NULL: [outputs / SPIKE_PANEL][inputs][SPIKE_PANEL], of every 32 outputs
-     * the second and third eight exchanged, as interleaving wants them; and the sum of codes that 16 bits can take. */
+    int32_t low, most;   /* the least code that comes in, and the greatest absolute value */
+    /* For layers that may run by events, else NULL: [outputs / spike_panel][inputs][spike_panel] as interleaving wants
+     * them, less `spike_least`; and the sum of codes of one sign that 16 bits can take. */
     int8_t *spike_weight;
-    int32_t segment_sum;
+    int32_t spike_least, segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
 } linear;
 
@@ -61,6 +61,7 @@ typedef struct {
     double eps;
     const float *gain, *shift;
     float low, high;
+    int32_t late; /* the largest size of a code that becomes zero */
 } norm_call;
 
 /* Patches int16 [rows, inputs] times weights int16 in panels [outputs / panel][inputs / 2][panel][2]. */
@@ -74,15 +75,19 @@ typedef struct {
 /* Mixed values to codes: clamp(floor(fl(fl(fl(acc) factor scale) + shift))) - low. */
 typedef struct {
     float scale, shift, low, high;
+    int32_t late; /* the largest size of a code that becomes zero */
 } readout_call;
 
 typedef struct {
     int64_t panel;   /* outputs of a panel */
     int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
-    /* Rows of a TO_STREAM layer by their events, where few enough inputs spike; 0 if not done. NULL: always dense. */
-    int (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
-    size_t (*spike_scratch)(const linear *, int64_t rows);
+    /* Rows of a layer by their events; 0 and NULL: always dense. */
+    int64_t spike_panel;   /* outputs of a panel */
+    int32_t spike_percent; /* of the inputs: above it the dense kernel is faster */
+    int64_t (*count_spikes)(const linear_call *, int64_t from, int64_t to);
+    void (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
+    size_t (*spike_scratch)(int64_t inputs, int32_t most, int64_t rows);
     void (*linear)(const linear_call *, int64_t from, int64_t to);
     void (*norm)(const norm_call *, const int32_t *stream, uint8_t *codes);
     /* `position` moves by `position_stride` per row. */
@@ -99,6 +104,11 @@ typedef struct {
 /* The stream is kept within -limit..limit - 1. */
 static inline int32_t within(int64_t x, int32_t limit) {
     return (int32_t)(x < -limit ? -limit : x > limit - 1 ? limit - 1 : x);
+}
+
+/* A code - low that missed its deadline is that of zero. */
+static inline uint8_t on_time(uint8_t code, int32_t silent, int32_t late) {
+    return (uint8_t)(code - silent > late || silent - code > late ? code : silent);
 }
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */

@@ -175,6 +175,11 @@ class LapisConfig:
         """The lowest code at a measuring point: -T where it is signed, else 0."""
         return -self.window if self.mode(point) == "signed" else 0
 
+    def of_block(self, block: int) -> LapisConfig:
+        """The configuration of a network that has only this block."""
+        least = LeastCodes(**{f.name: self.least(f.name, block) for f in dataclasses.fields(LeastCodes)})
+        return dataclasses.replace(self, depth=1, least_codes=least)
+
     def least(self, point: str, block: int) -> int:
         """The least code that fires at a measuring point of a block."""
         codes: int | tuple[int, ...] = getattr(self.least_codes, _field_of(point))

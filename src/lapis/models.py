@@ -11,6 +11,7 @@ Torch is loaded only where a form needs it: a packed file runs without it.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from lapis import assets, pack, runs
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
+from lapis.energy import load_tally
 from lapis.errors import LapisError
 from lapis.pack.format import METADATA_KEY
 from lapis.pack.reader import read_metadata
 from lapis.preprocess import Preprocess
+from lapis.trace import Point
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
@@ -91,7 +94,8 @@ class Opened:
         model = self.model()
         from lapis.convert import from_model
 
-        return from_model(model, self.preprocess, self.class_names, fraction_bits, self.trained_slice)
+        network = from_model(model, self.preprocess, self.class_names, fraction_bits, self.trained_slice)
+        return dataclasses.replace(network, activity=self._recorded_activity())
 
     def model(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
@@ -105,6 +109,20 @@ class Opened:
             assert self.path is not None
             return load_network(self.path)
         return load_backbone(self.path or self.source)
+
+    def _recorded_activity(self) -> dict[Point, tuple[float, ...]]:
+        """What the run beside a checkpoint counted for this configuration; empty where it counted nothing."""
+        assert self.path is not None
+        file = self.path.parent / runs.ACTIVITY_FILE
+        if not file.is_file():
+            return {}
+        tally, config = load_tally(file)
+        if config != self.config or tally.blocks() != self.config.depth:
+            return {}
+        return {
+            point: tuple(tally.activity(point, block) for block in range(self.config.depth))
+            for point in tally.activities()
+        }
 
     @cached_property
     def _packed(self) -> Network:

@@ -179,6 +179,9 @@ DESCRIPTION = [
     Damage(54, "trained_slice", about(trained_slice=[1.0])),
     Damage(54, "trained_slice", about(trained_slice=[10_000])),
     Damage(54, "ascending", about(trained_slice=[4, 4])),
+    *(Damage(55, "activity", about(activity=activity)) for activity in ({}, [], 1, {"v": 0.5}, {"v": [0.5]})),
+    Damage(55, "attention_in", about(activity={"attention": [0.5] * CONFIG.depth})),
+    *(Damage(55, "0 to 1", about(activity={"v": [share] * CONFIG.depth})) for share in (-0.1, 1.1, True, "x", None)),
     *(Damage(28, "fraction_bits", about(fraction_bits=bits)) for bits in (7, 21, None, 16.0, True)),
     *(Damage(29, "head_exponent", about(head_exponent=exponent)) for exponent in (-1, 41, 16.0)),
 ]

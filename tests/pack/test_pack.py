@@ -83,6 +83,18 @@ def test_the_images_that_were_trained_on_survive_the_file_and_cost_others_nothin
         dataclasses.replace(network, trained_slice=(7, 0))
 
 
+def test_recorded_activity_survives_the_file_and_costs_others_nothing(tmp_path: Path) -> None:
+    network = random_network(TINY)
+    measured = dataclasses.replace(network, activity={"mlp_in": (0.25,) * TINY.depth, "v": (1 / 3,) * TINY.depth})
+    save(tmp_path / "measured.safetensors", measured)
+    back = load(tmp_path / "measured.safetensors")
+    assert back.activity == {"mlp_in": (0.25,) * TINY.depth, "v": (0.3333,) * TINY.depth}
+    assert pack(back) == (tmp_path / "measured.safetensors").read_bytes()
+    assert b"activity" not in pack(network)
+    with pytest.raises(LapisError, match="one per block"):
+        dataclasses.replace(network, activity={"v": (0.5,) * (TINY.depth + 1)})
+
+
 def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:
     model, images = small_model(TINY, 1)
     preprocess = Preprocess(8, mean=(0.1, 0.2, 0.3), interpolation="bilinear", crop=0.5)

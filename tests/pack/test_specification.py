@@ -27,7 +27,8 @@ from lapis.pack.format import (
     MAX_HEADER,
     MAX_MLP_RATIO,
     METADATA_KEY,
-    OPTIONAL_FIELD,
+    OPTIONAL_FIELDS,
+    TRAINED_SLICE,
     VERSION,
     data_bytes,
     entries,
@@ -110,7 +111,7 @@ def test_real_logits_are_the_integers_of_the_vector_scaled_and_rounded_once(
 def test_every_field_is_documented_and_no_other() -> None:
     config = {field.name for field in dataclasses.fields(LapisConfig)}
     modes = {f"modes.{field.name}" for field in dataclasses.fields(ActivationModes)}
-    assert _table("Description").keys() == {*FIELDS, OPTIONAL_FIELD}
+    assert _table("Description").keys() == {*FIELDS, *OPTIONAL_FIELDS}
     assert _table("Configuration").keys() == config | modes
     assert _table("Preprocessing fields").keys() == {field.name for field in dataclasses.fields(Preprocess)}
     assert f"`{METADATA_KEY}`" in _section("Container")
@@ -122,7 +123,7 @@ def test_documented_ranges_are_those_that_are_checked() -> None:
     assert description["fraction_bits"][1] == f"{FRACTION_BITS[0]}..{FRACTION_BITS[-1]}"
     assert description["head_exponent"][1] == f"0..{MAX_HEAD_EXPONENT}"
     assert f"at most {MAX_CLASS_NAME} code points" in description["class_names"][1]
-    assert description[OPTIONAL_FIELD][1].startswith(f"0..{TEST_IMAGES - 1}, ascending")
+    assert description[TRAINED_SLICE][1].startswith(f"0..{TEST_IMAGES - 1}, ascending")
     for name, limit in {**LIMITS, "mlp_ratio": MAX_MLP_RATIO, "window": MAX_WINDOW}.items():
         assert re.split(", ", config[name][1])[0] == f"1..{limit}", name
     integers = tuple(bits for bits in WEIGHT_BITS if bits <= 8)

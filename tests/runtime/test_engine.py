@@ -12,13 +12,15 @@ import numpy.typing as npt
 import pytest
 
 from lapis import native
-from lapis.config import ActivationModes
+from lapis.config import ActivationModes, LeastCodes
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.ladder import Grid, gelu_ladder
 from lapis.deploy.network import Layer, Network
+from lapis.deploy.synthetic import with_activity
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
 from lapis.runtime.engine import STAGES, Engine
+from lapis.trace import POINTS
 from tests.networks import images_for, small_model, wide_network
 
 # Odd widths, one head, many heads, channels beside every vector width; each mode; 8-bit weights; delays; long windows.
@@ -39,6 +41,31 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "beit_signed": {"style": "beit", "window": 20, "modes": ActivationModes.all("signed")},
     "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
 }
+# Deadlines: none later than the last step, only the first step, another for each block, and between ranges of codes.
+LEAST_CODES: dict[str, dict[str, Any]] = {
+    "unsigned": {"least_codes": LeastCodes.all(4)},
+    "signed": {"least_codes": LeastCodes.all(4), "modes": ActivationModes.all("signed")},
+    "first_step_only": {"least_codes": LeastCodes.all(15), "modes": ActivationModes.all("signed")},
+    "per_block": {
+        "depth": 3,
+        "least_codes": LeastCodes((1, 3, 5), (2, 1, 4), (5, 3, 1), (1, 2, 3), (4, 1, 2), (3, 2, 1)),
+        "modes": ActivationModes(v="signed", mlp_in="signed"),
+    },
+    "values_only": {"least_codes": LeastCodes(v=3), "modes": ActivationModes(qk="signed")},
+    "keys_only_odd": {"least_codes": LeastCodes(qk=2), "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
+    "beit_window_twenty": {
+        "style": "beit", "window": 20, "least_codes": LeastCodes.all(7), "modes": ActivationModes.all("signed")
+    },
+    "signed_hidden": {
+        "least_codes": LeastCodes(mlp_hidden=2, readout=5), "modes": ActivationModes(mlp_hidden="signed")
+    },
+    "longest_window": {
+        "weight_bits": 8, "window": 63, "depth": 1, "least_codes": LeastCodes.all(20),
+        "modes": ActivationModes.all("signed"),
+    },
+}  # fmt: skip
+
+SIGNED_INPUTS: dict[str, Any] = {"attention_in": "signed", "readout": "signed", "mlp_in": "signed"}
 
 
 def assert_equal_everywhere(network: Network, engine: Engine, images: npt.NDArray[np.uint8]) -> None:
@@ -57,6 +84,16 @@ def test_every_measuring_point_equals_the_integer_model(isa: str, name: str) -> 
     assert_equal_everywhere(network, Engine(network), images_for(network, 2))
 
 
+@pytest.mark.parametrize("name", LEAST_CODES)
+def test_neurons_below_their_least_code_are_silent_as_in_the_integer_model(isa: str, name: str) -> None:
+    network = wide_network(seed=len(name), **LEAST_CODES[name])
+    engine, images = Engine(network), images_for(network, 2)
+    assert_equal_everywhere(network, engine, images)
+    for (block, point), codes in engine.watch(images).trace.codes.items():
+        fired = np.abs(codes[codes != 0])
+        assert not len(fired) or fired.min() >= network.least(point, block), (block, point)
+
+
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("batch", [1, 2, 11, 23])
 def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) -> None:
@@ -66,21 +103,40 @@ def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"width": 48}, {"width": 132, "heads": 2}, {"weight_bits": 8, "window": 63, "width": 144}, {"window": 1}],
-    ids=["plain", "wide", "full_segments", "window_one"],
+    [
+        {"width": 48},
+        {"width": 132, "heads": 2},
+        {"weight_bits": 8, "window": 63, "width": 144},
+        {"weight_bits": 8, "window": 63, "width": 144, "modes": ActivationModes(**SIGNED_INPUTS)},
+        {"window": 1},
+        {"least_codes": LeastCodes.all(3), "modes": ActivationModes(**SIGNED_INPUTS)},
+    ],
+    ids=["plain", "wide", "full_segments", "full_signed_segments", "window_one", "signed_with_deadlines"],
 )
-@pytest.mark.parametrize("silence", [0.0, 1.0, 2.0, 100.0])
-def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[str, Any], silence: float) -> None:
-    # Inputs of GELU moved down until few of its neurons, or none, fire: then the second layer runs by events.
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.31, 1.0])
+def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[str, Any], share: float) -> None:
     network = wide_network(depth=2, **fields)
-    blocks = []
-    for block in network.blocks:
-        shift = (block.fc1.shift - np.float32(silence)).astype(np.float32)
-        # Where one fires, it fires as strongly as it can, so that 16-bit sums fill soonest.
-        scale = block.fc1.scale * np.float32(5)
-        blocks.append(_replace(block, fc1=_replace(block.fc1, shift=shift, scale=scale.astype(np.float32))))
-    quiet = _replace(network, blocks=tuple(blocks))
-    assert_equal_everywhere(quiet, Engine(quiet, 2), images_for(quiet, 3))
+    images = images_for(network, 3)
+    sparse = with_activity(network, dict.fromkeys(POINTS, share), images) if 0 < share < 1 else network
+    # A record that promises silence makes every layer event-driven; those whose neurons then fire run densely.
+    promised = _replace(sparse, activity=dict.fromkeys(POINTS, (share,) * 2))
+    assert_equal_everywhere(promised, Engine(promised, 2), images)
+
+
+def test_only_a_record_of_few_spikes_adds_event_driven_layers(isa: str) -> None:
+    network = wide_network(depth=2, width=96)
+
+    def weights(share: float | None) -> int:
+        known = {} if share is None else dict.fromkeys(POINTS, (share, 1.0))
+        return Engine(_replace(network, activity=known)).memory()[0]
+
+    layers = sum(getattr(network.blocks[0], name).weight.size for name in ("qkv", "proj", "fc1", "fc2"))
+    by_events = isa not in ("scalar", "amx")
+    # Only the first block is recorded as quiet. Panels of 64 outputs pad the layers a little.
+    assert weights(0.1) - weights(1.0) in (range(layers, 2 * layers) if by_events else [0])
+    assert weights(0.9) == weights(1.0)
+    # Without a record, the layers behind GELU are taken to be quiet.
+    assert (weights(None) > weights(1.0)) == by_events
 
 
 def test_extreme_images_equal_the_integer_model(isa: str) -> None:
@@ -194,30 +250,52 @@ def test_bad_thread_counts_are_refused(threads: Any) -> None:
 def test_a_linear_layer_equals_its_formula(
     isa: str, shape: tuple[int, int, int], kind: int, low: int, high: int, largest: int
 ) -> None:
+    layer, codes = extreme_layer(shape, low, high, largest)
+    codes[0] = high
+    for events in (False, True):
+        assert (linear(layer, codes, low, high, kind, events) == expected(layer, codes, low, high, kind)).all(), events
+    for least in (2, high):
+        found = linear(layer, codes, low, high, kind, least=least)
+        assert (found == expected(layer, codes, low, high, kind, least)).all(), least
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (97, 33, 17), (7, 383, 64), (5, 385, 65), (3, 1537, 130)])
+@pytest.mark.parametrize(("low", "high", "largest"), [(0, 15, 31), (-15, 15, 31), (0, 63, 127), (-63, 63, 127)])
+def test_a_layer_driven_by_events_equals_its_formula_at_every_activity(
+    isa: str, shape: tuple[int, int, int], share: float, low: int, high: int, largest: int
+) -> None:
+    layer, codes = extreme_layer(shape, low, high, largest)
+    # As strong as they can be, so that 16-bit sums fill soonest; the first row fires with one sign, the last with both.
+    codes = np.where(codes < 0, low, high).astype(np.int8)
+    codes[0] = low or high
+    codes[np.random.default_rng(1).random(codes.shape) >= share] = 0
+    for kind in (0, 1, 2):
+        assert (linear(layer, codes, low, high, kind, True) == expected(layer, codes, low, high, kind)).all(), kind
+
+
+def extreme_layer(shape: tuple[int, int, int], low: int, high: int, largest: int) -> tuple[Layer, npt.NDArray[np.int8]]:
+    """A random layer whose first outputs reach the bound of 16-bit sums from above and from below, and codes for it."""
     rows, inputs, outputs = shape
     generator = np.random.default_rng(rows + inputs)
     weight = generator.integers(-largest, largest + 1, (outputs, inputs), dtype=np.int8)
-    # The first outputs reach the bound of 16-bit partial sums from above and from below.
     weight[0] = largest
     weight[-1] = -largest
     codes = generator.integers(low, high + 1, (rows, inputs), dtype=np.int8)
-    codes[0] = high
     spread = largest * max(high, -low) * inputs**0.5 / 3
-    layer = Layer(
-        weight,
-        generator.uniform(0.2, 2.0, outputs).astype(np.float32) * np.float32(high / spread),
-        generator.standard_normal(outputs).astype(np.float32),
-    )
-    assert (linear(layer, codes, low, high, kind) == expected(layer, codes, low, high, kind)).all()
+    scale = generator.uniform(0.2, 2.0, outputs).astype(np.float32) * np.float32(high / spread)
+    return Layer(weight, scale, generator.standard_normal(outputs).astype(np.float32)), codes
 
 
-def expected(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int) -> npt.NDArray[Any]:
+def expected(
+    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, least: int = 1
+) -> npt.NDArray[Any]:
     total = codes.astype(np.int64) @ layer.weight.astype(np.int64).T
     pre = arithmetic.affine(total, layer.scale, layer.shift)
     if kind == 0:
-        return arithmetic.floor_codes(pre, low, high).astype(np.int64) - low
+        return arithmetic.floor_codes(pre, low, high, least).astype(np.int64) - low
     if kind == 1:
-        return arithmetic.ladder_codes(pre, *ladder(low, high), low).astype(np.int64) - low
+        return arithmetic.ladder_codes(pre, *ladder(low, high), low, least).astype(np.int64) - low
     return arithmetic.add_to_stream(start(len(codes), len(layer.scale)), pre)
 
 
@@ -231,7 +309,9 @@ def start(rows: int, outputs: int) -> npt.NDArray[np.int32]:
     return np.linspace(-limit, limit - 1, rows * outputs).astype(np.int32).reshape(rows, outputs)
 
 
-def linear(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int) -> npt.NDArray[Any]:
+def linear(
+    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, events: bool = False, least: int = 1
+) -> npt.NDArray[Any]:
     """The layer by itself, through the library's own entry."""
     rows, outputs = len(codes), len(layer.scale)
     rise, fall = ladder(low, high)
@@ -240,9 +320,9 @@ def linear(layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind:
     arrays = engine_module._Arrays()
     native.check(
         engine_module._library().lapis_engine_linear(
-            ctypes.byref(arrays.layer(layer)), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high, kind, low,
-            high, rise.ctypes.data, fall.ctypes.data, arithmetic.STREAM_LIMIT.bit_length() - 1, out.ctypes.data,
-            stream.ctypes.data, 1, None,
+            ctypes.byref(arrays.layer(layer)), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high, kind,
+            events, low, high, least, rise.ctypes.data, fall.ctypes.data, arithmetic.STREAM_LIMIT.bit_length() - 1,
+            out.ctypes.data, stream.ctypes.data, 1, None,
         )
     )  # fmt: skip
     return stream if kind == 2 else out

@@ -11,7 +11,7 @@ import numpy as np
 
 from lapis.codes import pow2_exponent
 from lapis.deploy import arithmetic
-from lapis.deploy.arithmetic import Codes, Int32, Int64
+from lapis.deploy.arithmetic import Codes, Float32, Int32, Int64
 from lapis.deploy.network import Network, check_images
 from lapis.ops.integer_attention.reference import integer_attention
 from lapis.preprocess import Pixels
@@ -50,28 +50,32 @@ def embed(network: Network, images: Pixels) -> Int32:
 def attention(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the first half of a block."""
     block = network.blocks[index]
-    codes = _fire(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
+    codes = fire(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
     q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
-    q, k, v = (_fire(network, index, "q", q_pre), _fire(network, index, "k", k_pre), _fire(network, index, "v", v_pre))
+    q, k, v = (fire(network, index, "q", q_pre), fire(network, index, "k", k_pre), fire(network, index, "v", v_pre))
     readout = read_out(network, index, q, k, v)
     _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
     return arithmetic.add_to_stream(stream, block.proj.pre(readout))
 
 
 def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Codes:
-    """The codes (B, N, D) of the mixed values: the row's power of two scales the sum, so no bits are lost."""
+    """The codes (B, N, D) of the mixed values."""
+    return fire(network, index, "readout", mixed(network, index, q, k, v))
+
+
+def mixed(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Float32:
+    """What the readout makes codes of (B, N, D): the row's power of two scales the sum, so no bits are lost."""
     readout = network.blocks[index].readout
     q, k, v = (split_heads(codes, network.config.heads) for codes in (q, k, v))
     total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index])
     scaled = np.ldexp(total.astype(np.float32), -pow2_exponent(mass)[..., None])
-    pre = arithmetic.affine(join_heads(scaled), readout.scale, readout.shift)
-    return _fire(network, index, "readout", pre)
+    return arithmetic.affine(join_heads(scaled), readout.scale, readout.shift)
 
 
 def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the second half of a block."""
     block = network.blocks[index]
-    codes = _fire(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
+    codes = fire(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
     low, least = network.low("mlp_hidden"), network.least("mlp_hidden", index)
     hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, low, least)
     _note(trace, index, mlp_in=codes, mlp_hidden=hidden)
@@ -114,7 +118,7 @@ def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
     return classify(network, stream)
 
 
-def _fire(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
+def fire(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
     """The codes of a measuring point; a neuron that misses its deadline stays silent."""
     return arithmetic.floor_codes(pre, network.low(point), network.config.window, network.least(point, index))
 

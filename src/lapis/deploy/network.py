@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX, AffinityTables
 from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
-from lapis.trace import Point
+from lapis.trace import POINTS, Point
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)
@@ -131,6 +131,8 @@ class Network(_Frozen):
     patch_weight (D, P*P*3) int16 in the image's own order (row, column, colour); position (N, D) or, where positions
     are relative, (2, D): class token, patches. head_weight (classes, D) int16, logits = integers 2**-(10 + exponent).
     trained_slice: the numbers of the packaged test images that it was trained on, ascending; none for most networks.
+    activity, where it was measured, is the share of neurons that fired at a point in each block; it changes no answer,
+    and the engine takes from it which layers to drive by events.
     """
 
     config: LapisConfig
@@ -145,6 +147,7 @@ class Network(_Frozen):
     head_bias: Int64
     head_exponent: int
     trained_slice: tuple[int, ...] = ()
+    activity: Mapping[Point, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,6 +253,7 @@ def check_network(network: Network) -> None:
             )
         if np.issubdtype(kind, np.floating) and not np.isfinite(array).all():
             raise LapisError(f"{name} holds NaN or infinity")
+    check_activity(network.activity, config.depth)
     _check_ends(network)
     for index, block in enumerate(network.blocks):
         _check_block(network, f"blocks.{index}", block)
@@ -261,6 +265,16 @@ def check_trained_slice(numbers: Sequence[int]) -> None:
         raise LapisError(f"trained_slice must hold the numbers of test images, integers in 0..{TEST_IMAGES - 1}")
     if any(one >= other for one, other in itertools.pairwise(numbers)):
         raise LapisError("trained_slice must be ascending, each number once")
+
+
+def check_activity(activity: Mapping[Any, Any], depth: int) -> None:
+    """Raise an error unless known points have one share of neurons per block."""
+    for point, shares in activity.items():
+        if point not in POINTS:
+            raise LapisError(f"activity names {point!r}; the measuring points are {', '.join(POINTS)}")
+        numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in shares)
+        if len(shares) != depth or not numbers or not all(0 <= share <= 1 for share in shares):
+            raise LapisError(f"activity of {point} must be {depth} shares of neurons from 0 to 1, one per block")
 
 
 def array_kinds(config: LapisConfig) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:

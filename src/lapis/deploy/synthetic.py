@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
+from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Float32
 from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.leak import leak_factor
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Block, Layer, Leak, Network, Norm, Readout
+from lapis.errors import LapisError
 from lapis.positions import offset_count
-from lapis.preprocess import Preprocess
+from lapis.preprocess import Pixels, Preprocess
+from lapis.trace import Point
 
 
 def random_network(config: LapisConfig, seed: int = 0) -> Network:
@@ -73,3 +79,75 @@ def _layer(config: LapisConfig, generator: np.random.Generator, outputs: int, in
         size = largest / 3**0.5
     scale = spread / (size * inputs**0.5 * config.window / 3)
     return Layer(weight, np.full(outputs, scale, dtype=np.float32), np.full(outputs, 0.5, dtype=np.float32))
+
+
+def with_activity(network: Network, activity: Mapping[Point, float], images: Pixels) -> Network:
+    """The network with its quantizers moved until these shares of neurons fire on `images`, and that recorded.
+
+    Unsigned neurons get a lower offset, signed ones a coarser step. Points that are not named stay as they are.
+    """
+    if network.low("mlp_hidden") and "mlp_hidden" in activity:
+        raise LapisError("mlp_hidden is signed here, and its GELU cannot be silenced by an offset; use unsigned codes")
+    stream, blocks = integer.embed(network, images), []
+    for index, block in enumerate(network.blocks):
+        # By itself, because every change of a network checks all its blocks again.
+        alone = dataclasses.replace(network, config=network.config.of_block(index), blocks=(block,), activity={})
+        alone = _silence_attention(alone, stream, activity)
+        stream = integer.attention(alone, 0, stream)
+        alone = _silence_mlp(alone, stream, activity)
+        stream = integer.feed_forward(alone, 0, stream)
+        blocks += alone.blocks
+    shares = {point: (share,) * network.config.depth for point, share in activity.items()}
+    return dataclasses.replace(network, blocks=tuple(blocks), activity=shares)
+
+
+def _silence_attention(network: Network, stream: arithmetic.Int32, activity: Mapping[Point, float]) -> Network:
+    block, width = network.blocks[0], network.config.width
+    norm, qkv, readout = block.attention_norm, block.qkv, block.readout
+    if "attention_in" in activity:
+        gain, offset = _moved(network, "attention_in", norm.pre(stream, network.eps), activity)
+        norm = Norm(norm.gain * gain, norm.shift + offset)
+    codes = integer.fire(network, 0, "attention_in", norm.pre(stream, network.eps))
+    scale, shift = qkv.scale.copy(), qkv.shift.copy()
+    points: tuple[Point, ...] = ("q", "k", "v")
+    for part, point in enumerate(points):
+        if point in activity:
+            own = slice(part * width, (part + 1) * width)
+            gain, offset = _moved(network, point, qkv.pre(codes)[..., own], activity)
+            scale[own] *= gain
+            shift[own] += offset
+    qkv = Layer(qkv.weight, scale, shift)
+    if "readout" in activity:
+        pres = np.split(qkv.pre(codes), 3, axis=-1)
+        q, k, v = (integer.fire(network, 0, point, pre) for point, pre in zip(points, pres, strict=True))
+        gain, offset = _moved(network, "readout", integer.mixed(network, 0, q, k, v), activity)
+        readout = Readout(np.asarray(readout.scale * gain), np.asarray(readout.shift + offset))
+    return _with_block(network, dataclasses.replace(block, attention_norm=norm, qkv=qkv, readout=readout))
+
+
+def _silence_mlp(network: Network, stream: arithmetic.Int32, activity: Mapping[Point, float]) -> Network:
+    block = network.blocks[0]
+    norm, fc1 = block.mlp_norm, block.fc1
+    if "mlp_in" in activity:
+        gain, offset = _moved(network, "mlp_in", norm.pre(stream, network.eps), activity)
+        norm = Norm(norm.gain * gain, norm.shift + offset)
+    if "mlp_hidden" in activity:
+        codes = integer.fire(network, 0, "mlp_in", norm.pre(stream, network.eps))
+        level = block.rise[network.least("mlp_hidden", 0) - 1]
+        offset = np.float32(level - np.quantile(fc1.pre(codes), 1 - activity["mlp_hidden"]))
+        fc1 = Layer(fc1.weight, fc1.scale, fc1.shift + offset)
+    return _with_block(network, dataclasses.replace(block, mlp_norm=norm, fc1=fc1))
+
+
+def _moved(
+    network: Network, point: Point, pre: Float32, activity: Mapping[Point, float]
+) -> tuple[np.float32, np.float32]:
+    """The factor and the offset of pre - 1/2 after which the wanted share of neurons fires."""
+    share, least = activity[point], network.least(point, 0)
+    if network.low(point):
+        return np.float32((least - 0.5) / np.quantile(np.abs(pre - 0.5), 1 - share)), np.float32(0)
+    return np.float32(1), np.float32(least - np.quantile(pre, 1 - share))
+
+
+def _with_block(network: Network, block: Block) -> Network:
+    return dataclasses.replace(network, blocks=(block,))

@@ -21,8 +21,10 @@ READABLE = (1, VERSION)
 # The fields of a configuration that version 1 does not have, with the values that they had.
 SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes()), "top_k": 1.0}
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
-# Written only where it says something, so that a network without it keeps its bytes.
-OPTIONAL_FIELD = "trained_slice"
+# Written only where they say something, so that a network without them keeps its bytes.
+ACTIVITY, TRAINED_SLICE = OPTIONAL_FIELDS = ("activity", "trained_slice")
+# Decimals of a share of neurons; more would only make the file larger.
+ACTIVITY_DIGITS = 4
 PACKED_BITS = 6
 
 LENGTH_BYTES = 8

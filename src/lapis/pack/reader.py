@@ -18,10 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.config import LapisConfig
-from lapis.deploy.network import Block, Layer, Leak, Network, Norm, Readout, check_deployable, check_trained_slice
+from lapis.deploy.network import (
+    Block,
+    Layer,
+    Leak,
+    Network,
+    Norm,
+    Readout,
+    check_activity,
+    check_deployable,
+    check_trained_slice,
+)
 from lapis.errors import LapisError
 from lapis.ops.pack6 import unpack6
 from lapis.pack.format import (
+    ACTIVITY,
     DTYPES,
     FIELDS,
     LENGTH_BYTES,
@@ -29,9 +40,10 @@ from lapis.pack.format import (
     MAX_DIGITS,
     MAX_HEADER,
     METADATA_KEY,
-    OPTIONAL_FIELD,
+    OPTIONAL_FIELDS,
     READABLE,
     SINCE_VERSION_2,
+    TRAINED_SLICE,
     VERSION,
     Entry,
     check_limits,
@@ -39,6 +51,7 @@ from lapis.pack.format import (
     is_packed6,
 )
 from lapis.preprocess import Preprocess
+from lapis.trace import Point
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +66,7 @@ class Header:
     fraction_bits: int
     head_exponent: int
     trained_slice: tuple[int, ...]
+    activity: dict[Point, tuple[float, ...]]
     offsets: dict[str, tuple[int, int]]
     start: int
 
@@ -109,10 +123,11 @@ def _read_header(file: BinaryIO) -> Header:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise LapisError(f"{name}={value!r} must be an integer")
+    activity = _checked_activity(description, config.depth)
     offsets = _checked_offsets(table, entries(config), size - start)
     trained = _checked_slice(description)
     exponent = numbers["head_exponent"]
-    return Header(config, preprocess, names, numbers["fraction_bits"], exponent, trained, offsets, start)
+    return Header(config, preprocess, names, numbers["fraction_bits"], exponent, trained, activity, offsets, start)
 
 
 def _read_table(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
@@ -150,9 +165,9 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
     version = description["version"]
     if type(version) is not int or version not in READABLE:
         raise LapisError(f"format version {version!r} is unknown; this Lapis reads versions 1 and {VERSION}")
-    optional = {OPTIONAL_FIELD} if version == VERSION else set()
-    if tuple(sorted(description.keys() - optional)) != FIELDS:
-        also = f" and may have {OPTIONAL_FIELD!r}" if optional else ""
+    optional = OPTIONAL_FIELDS if version == VERSION else ()
+    if tuple(sorted(description.keys() - set(optional))) != FIELDS:
+        also = f" and may have {' and '.join(map(repr, optional))}" if optional else ""
         raise LapisError(
             f"its description has the fields {sorted(description)}; version {version} has {list(FIELDS)}{also}"
         )
@@ -186,11 +201,21 @@ def _checked_names(names: Any) -> tuple[str, ...]:
 
 
 def _checked_slice(description: dict[str, Any]) -> tuple[int, ...]:
-    numbers = description.get(OPTIONAL_FIELD, [])
-    if not isinstance(numbers, list) or (OPTIONAL_FIELD in description and not numbers):
-        raise LapisError(f"{OPTIONAL_FIELD} must be a list of at least one number; leave it out where there is none")
+    numbers = description.get(TRAINED_SLICE, [])
+    if not isinstance(numbers, list) or (TRAINED_SLICE in description and not numbers):
+        raise LapisError(f"{TRAINED_SLICE} must be a list of at least one number; leave it out where there is none")
     check_trained_slice(numbers)
     return tuple(numbers)
+
+
+def _checked_activity(description: dict[str, Any], depth: int) -> dict[Point, tuple[float, ...]]:
+    activity = description.get(ACTIVITY, {})
+    if not isinstance(activity, dict) or not all(isinstance(shares, list) for shares in activity.values()):
+        raise LapisError(f"{ACTIVITY} must be an object of lists, one per measuring point")
+    if ACTIVITY in description and not activity:
+        raise LapisError(f"{ACTIVITY} must name at least one measuring point; leave it out where there is none")
+    check_activity(activity, depth)
+    return {point: tuple(map(float, shares)) for point, shares in activity.items()}
 
 
 def _checked_offsets(table: dict[str, Any], expected: dict[str, Entry], available: int) -> dict[str, tuple[int, int]]:
@@ -280,6 +305,7 @@ def _network(header: Header, data: bytes) -> Network:
         head_bias=arrays["head_bias"],
         head_exponent=header.head_exponent,
         trained_slice=header.trained_slice,
+        activity=header.activity,
     )
 
 

@@ -12,7 +12,16 @@ from safetensors.numpy import save as to_safetensors
 from lapis.deploy.network import Network, array_of
 from lapis.files import write_atomically
 from lapis.ops.pack6 import pack6
-from lapis.pack.format import METADATA_KEY, OPTIONAL_FIELD, VERSION, check_limits, entries, is_packed6
+from lapis.pack.format import (
+    ACTIVITY,
+    ACTIVITY_DIGITS,
+    METADATA_KEY,
+    TRAINED_SLICE,
+    VERSION,
+    check_limits,
+    entries,
+    is_packed6,
+)
 
 
 def save(path: Path, network: Network) -> int:
@@ -34,7 +43,7 @@ def pack(network: Network) -> bytes:
         else:
             array = array_of(network, name)
         tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
-    description = {
+    description: dict[str, Any] = {
         "version": VERSION,
         "config": config.to_dict(),
         "preprocess": network.preprocess.to_dict(),
@@ -43,7 +52,11 @@ def pack(network: Network) -> bytes:
         "head_exponent": network.head_exponent,
     }
     if network.trained_slice:
-        description[OPTIONAL_FIELD] = list(network.trained_slice)
+        description[TRAINED_SLICE] = list(network.trained_slice)
+    if network.activity:
+        description[ACTIVITY] = {
+            point: [round(share, ACTIVITY_DIGITS) for share in shares] for point, shares in network.activity.items()
+        }
     # One metadata key only, because the library does not guarantee an order of several.
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return to_safetensors(tensors, metadata={METADATA_KEY: text})

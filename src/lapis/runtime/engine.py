@@ -23,8 +23,28 @@ Logits = npt.NDArray[np.int64]
 # As in csrc/engine/engine.h; this is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
+# Stands for an activity that nobody recorded.
+NOT_RECORDED = -1.0
 
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+
+
+# The points that share a range of codes, under the library's names.
+_LOWS: dict[str, Point] = {
+    "attention": "attention_in",
+    "qk": "q",
+    "v": "v",
+    "readout": "readout",
+    "mlp": "mlp_in",
+    "hidden": "mlp_hidden",
+}
+# The points behind which a linear layer lies.
+_LAYER_INPUTS: dict[str, Point] = {
+    "attention": "attention_in",
+    "readout": "readout",
+    "mlp": "mlp_in",
+    "hidden": "mlp_hidden",
+}
 
 
 class _Layer(ctypes.Structure):
@@ -50,6 +70,8 @@ class _Block(ctypes.Structure):
         ("rise", _pointer),
         ("fall", _pointer),
         ("fc2", _Layer),
+        *((f"least_{name}", _i32) for name in _LOWS),
+        *((f"{name}_activity", _float) for name in _LAYER_INPUTS),
     )
 
 
@@ -58,7 +80,7 @@ class _Model(ctypes.Structure):
         *((name, _i64) for name in ("image_size", "patch_size", "width", "heads", "hidden", "depth", "classes")),
         ("position_rows", _i64),
         ("window", _i32),
-        *((f"low_{name}", _i32) for name in ("attention", "qk", "v", "readout", "mlp", "hidden")),
+        *((f"low_{name}", _i32) for name in _LOWS),
         ("mean_pooling", _i32),
         ("stream_bits", _i32),
         ("pooled_bits", _i32),
@@ -95,8 +117,8 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_peak.argtypes = []
     c.lapis_engine_peak.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
-        ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _pointer, _pointer, _i32,
-        _pointer, _pointer, _i32, _pointer,
+        ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _i32, _i32,
+        _pointer, _pointer, _i32, _pointer, _pointer, _i32, _pointer,
     ]  # fmt: skip
     return c
 
@@ -240,16 +262,6 @@ def _describe(network: Network, arrays: _Arrays) -> Any:
     return ctypes.byref(model)
 
 
-_LOWS: dict[str, Point] = {
-    "attention": "attention_in",
-    "qk": "q",
-    "v": "v",
-    "readout": "readout",
-    "mlp": "mlp_in",
-    "hidden": "mlp_hidden",
-}
-
-
 def _describe_block(network: Network, index: int, arrays: _Arrays) -> _Block:
     block, tables = network.blocks[index], network.tables[index]
     delay = network.delays[index]
@@ -271,4 +283,10 @@ def _describe_block(network: Network, index: int, arrays: _Arrays) -> _Block:
         rise=arrays.address(block.rise, np.float32),
         fall=arrays.address(block.fall, np.float32),
         fc2=arrays.layer(block.fc2),
+        **{f"least_{name}": network.least(point, index) for name, point in _LOWS.items()},
+        **{f"{name}_activity": _recorded(network, point, index) for name, point in _LAYER_INPUTS.items()},
     )
+
+
+def _recorded(network: Network, point: Point, block: int) -> float:
+    return network.activity[point][block] if point in network.activity else NOT_RECORDED
