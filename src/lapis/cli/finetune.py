@@ -140,7 +140,7 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
         for stage, recipe in plan.stages.items()
     ]
     report = plan.out / REPORT_FILE
-    results = FineTuneResults(result.file, session.config, held_out, answers, stages, about)
+    results = FineTuneResults(result.file, session.config, session.preprocess, held_out, answers, stages, about)
     return write_finetune_page(report, results) | {"report": str(report)}
 
 

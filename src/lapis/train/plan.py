@@ -14,6 +14,7 @@ from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import NORMALISATIONS, Preprocess
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
+from lapis.train.teacher import check_teacher
 
 START_FILE = "start.safetensors"
 # A set is seen this often, but not for more images than that in all, and at least once.
@@ -88,6 +89,8 @@ def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: 
             keep=Checkpointing(evaluate_epochs=epochs, log_steps=10),
         )
         stages[stage] = _settled(recipe, wishes.settings, images)
+        if wishes.teacher is not None:
+            check_teacher(stages[stage], wishes.teacher.config)
         previous = plan.stage_folder(stage)
     return plan
 
@@ -139,14 +142,14 @@ def _data(preprocess: Preprocess, images: OwnImages) -> Data:
 def _distill(teacher: Opened | None, student: LapisConfig) -> Distill:
     if teacher is None:
         return Distill()
-    theirs = teacher.config
-    return Distill(teacher.source, student_blocks=_quarters(student), teacher_blocks=_quarters(theirs))
+    count = min(4, student.depth, teacher.config.depth)
+    ours, theirs = (_ends_of_parts(depth, count) for depth in (student.depth, teacher.config.depth))
+    return Distill(teacher.source, student_blocks=ours, teacher_blocks=theirs)
 
 
-def _quarters(config: LapisConfig) -> tuple[int, ...]:
-    """The last block of every quarter of a network: 2, 5, 8, 11 of 12."""
-    count = min(4, config.depth)
-    return tuple(config.depth * (index + 1) // count - 1 for index in range(count))
+def _ends_of_parts(depth: int, count: int) -> tuple[int, ...]:
+    """The last block of each of `count` parts of a network: 2, 5, 8, 11 of 12 blocks in 4 parts."""
+    return tuple(depth * (index + 1) // count - 1 for index in range(count))
 
 
 def _settled(recipe: Recipe, settings: tuple[str, ...], images: OwnImages) -> Recipe:

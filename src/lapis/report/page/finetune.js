@@ -13,7 +13,7 @@ function headline() {
   const tiles = [
     [
       percent(accuracy.correct, accuracy.images),
-      `of ${accuracy.images} held-out images right; with so many the true share lies in ${low.toFixed(0)} to ${high.toFixed(0)} %`,
+      `of ${accuracy.images} held-out images right (95 % interval: ${low.toFixed(0)} to ${high.toFixed(0)} %)`,
     ],
     [String(data.classes.length), `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`],
     [
@@ -89,7 +89,7 @@ function confusion() {
 function mistakes() {
   const wrong = data.accuracy.images - data.accuracy.correct;
   byId("mistakes-says").textContent = wrong
-    ? `${wrong} of ${images(data.accuracy.images)} were named wrong. These are the ones of which the network was surest.`
+    ? `${wrong} of ${images(data.accuracy.images)} were named wrong. The network was surest of these; they are shown as it sees them.`
     : "No held-out image was named wrong.";
   byId("mistakes").replaceChildren(
     ...data.mistakes.map((one, at) =>
@@ -132,19 +132,19 @@ function made() {
   byId("made-says").textContent =
     `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. They were looked at once, after the last step of a stage.`;
   byId("made").replaceChildren(
-    element("thead", {}, line("th", ["stage", "epochs", "steps", "images per step", "rate", "seconds", "held-out right"])),
+    element("thead", {}, line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"])),
     element(
       "tbody",
       {},
       ...data.stages.map((row) =>
         line("td", [
           row.stage,
+          `${row.top1.toFixed(1)} %`,
           Charts.number(row.epochs),
           String(row.steps),
           String(row.batch),
           row.lr.toExponential(1),
           row.seconds.toFixed(0),
-          `${row.top1.toFixed(1)} %`,
         ]),
       ),
     ),

@@ -13,7 +13,7 @@ import lapis
 from lapis.config import LapisConfig
 from lapis.data.images import FileImages
 from lapis.energy import estimate
-from lapis.preprocess import Pixels
+from lapis.preprocess import Pixels, Preprocess
 from lapis.report.answers import Answers, interval95
 from lapis.report.checks import int8_ratio
 from lapis.report.page.page import data_url, energy_rows, fill, write_html
@@ -35,6 +35,7 @@ class FineTuneResults:
 
     file: Path
     config: LapisConfig
+    preprocess: Preprocess
     held_out: FileImages
     answers: Answers
     stages: list[dict[str, Any]]
@@ -80,15 +81,13 @@ def write_finetune_page(path: Path, results: FineTuneResults) -> dict[str, Any]:
     """Write the page and return its facts."""
     shown = facts(results)
     pictures = [
-        data_url(_small(results.held_out.read(int(results.answers.indices[place]))))
+        data_url(_small(results.preprocess.resize(results.held_out.read(int(results.answers.indices[place])))))
         for place in results.answers.worst(MISTAKES)
     ]
     data = shown | {"pictures": pictures, "shown_classes": SHOWN_CLASSES}
-    write_html(path, fill("finetune", f"Lapis finetune · {results.about['name']}", data, SCRIPTS))
+    title = f"Lapis finetune · {results.about['name']}"
+    write_html(path, fill("finetune", title, data, ("dom.js", "charts.js", "finetune.js")))
     return shown
-
-
-SCRIPTS = ("dom.js", "charts.js", "finetune.js")
 
 
 def _mistake(results: FineTuneResults, place: int) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def _mistake(results: FineTuneResults, place: int) -> dict[str, Any]:
 
 
 def _small(pixels: Pixels) -> Pixels:
-    """A picture that a page can hold; a small one stays as it is."""
+    """A picture of a size that a page can hold."""
     image = Image.fromarray(pixels)
     image.thumbnail((PICTURE_SIDE, PICTURE_SIDE), Image.Resampling.BICUBIC)
     return np.asarray(image)
