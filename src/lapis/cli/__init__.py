@@ -15,6 +15,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 VERBS = {
     "info": "Show versions, the machine, and which kernels are in use.",
     "train": "Run a training recipe.",
+    "finetune": "Train a network for a folder of your own images, pack it and report.",
     "ablate": "Run an ablation: train variants with the same schedule and seeds, and compare them.",
     "evaluate": "Measure top-1 and top-5 accuracy on a folder of images.",
     "merge": "Combine the results of evaluation shards.",

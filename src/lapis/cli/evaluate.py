@@ -20,14 +20,14 @@ from lapis.cli.options import (
 )
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, Images, match_classes, spread
+from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, spread
 from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
 from lapis.energy import energy_of
 from lapis.errors import LapisError
 from lapis.models import Opened
-from lapis.preprocess import Pixels, Preprocess, normalisation
+from lapis.preprocess import Preprocess, normalisation
 from lapis.runtime import Session, evaluate_session
 from lapis.scores import WATCHED_IMAGES, Scores
 from lapis.trace import Tally
@@ -132,26 +132,13 @@ def command(
     click.echo(json.dumps(record) if as_json else _table(record))
 
 
-class _ByIndex:
-    """Images as a collection for a session, which resizes them by the packed file's own rule."""
-
-    def __init__(self, images: Images) -> None:
-        self._images = images
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int, /) -> Pixels:
-        return self._images.read(index)
-
-
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
     session, tally = Session(opened.network(), work.threads or 1), Tally()
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
-            _ByIndex(images),
+            ByIndex(images),
             images.labels,
             work.batch,
             shard,

@@ -35,6 +35,18 @@ def load_folder(folder: Path) -> FileImages:
         classes = tuple(str(index) for index in range(max(numbers) + 1))
     else:
         numbers, classes = list(range(len(names))), tuple(names)
+    return _load(folders, numbers, classes)
+
+
+def load_named_folder(folder: Path) -> FileImages:
+    """Every image under `folder`'s class folders. Classes have the folders' names and their order, numbers by size."""
+    folders = class_folders(folder)
+    if all(path.name.isdecimal() for path in folders):
+        folders = sorted(folders, key=lambda path: int(path.name))
+    return _load(folders, list(range(len(folders))), tuple(path.name for path in folders))
+
+
+def _load(folders: list[Path], numbers: list[int], classes: tuple[str, ...]) -> FileImages:
     paths: list[Path] = []
     labels: list[int] = []
     for path, number in zip(folders, numbers, strict=True):

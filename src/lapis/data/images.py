@@ -81,6 +81,19 @@ class FileImages:
         return FileImages(tuple(self.paths[index] for index in indices), self.labels[indices], self.classes)
 
 
+class ByIndex:
+    """Images as a collection for a session, which resizes them by the packed file's own rule."""
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int, /) -> Pixels:
+        return self._images.read(index)
+
+
 def spread(images: Images, count: int) -> Images:
     """`count` of the images, evenly spread, so that images sorted by class keep all classes."""
     if count >= len(images):

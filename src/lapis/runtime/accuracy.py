@@ -76,10 +76,12 @@ def evaluate_session(
     shard: tuple[int, int] = (0, 1),
     progress: Callable[[int, int], None] | None = None,
     watched: tuple[Tally, int] | None = None,
+    answered: Callable[[list[int], npt.NDArray[np.float32]], None] | None = None,
 ) -> Evaluation:
     """Count correct answers. `shard` (i, n) takes every n-th image from i on; each batch calls `progress(done, count)`.
 
     `watched` is a tally and the number of images that it needs: so many are traced, the others only run.
+    `answered(indices, logits)` gets the logits of every batch.
     """
     index, of = check_shard(shard)
     if batch < 1:
@@ -93,7 +95,10 @@ def evaluate_session(
     for start in range(0, len(indices), batch):
         read, chosen = _read(images, indices[start : start + batch], scores.unreadable)
         if read:
-            scores.count(_answer(session, read, watched), truth[chosen])
+            logits = _answer(session, read, watched)
+            scores.count(logits, truth[chosen])
+            if answered is not None:
+                answered(chosen, logits)
         if progress is not None:
             progress(min(start + batch, len(indices)), len(indices))
     if not scores.images:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any, Literal, get_args
 from lapis.config import ActivationModes, Mode, Relation, nearest
 from lapis.errors import LapisError
 from lapis.files import csv_text, save_figure, write_text
-from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train import recipes
+from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
-from lapis.train.loop import train
 from lapis.train.recipe import Recipe
 
 Study = Literal["relation", "deployment", "activation", "sparsity"]
@@ -105,10 +103,7 @@ def run_study(
             recipe = replace(row.recipe, seed=seed)
             if row.after is not None:
                 recipe = replace(recipe, start=str(_folder(out, row.after, seed)))
-            summary = _finished(folder, recipe)
-            if summary is None:
-                resume = (folder / STATE_FILE).exists()
-                summary = train(recipe, data, folder, processes, resume, quiet)
+            summary = train_or_continue(recipe, data, folder, processes, quiet)
             if summary["interrupted"]:
                 return None
             records.append(_record(row.name, seed, summary))
@@ -144,17 +139,6 @@ def _stage(name: str, settings: Sequence[str]) -> Recipe:
 
 def _folder(out: Path, variant: str, seed: int) -> Path:
     return out / f"{variant.replace(' ', '_')}-seed{seed}"
-
-
-def _finished(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
-    """The summary of a finished run of this recipe; None if there is none."""
-    if not (folder / SUMMARY_FILE).is_file():
-        return None
-    written = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
-    if written != json.loads(json.dumps(recipe.to_dict())):
-        raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
-    summary: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    return summary
 
 
 def _record(name: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, normalisation
 from lapis.settings import with_settings
 
-Dataset = Literal["cifar10", "cifar100", "imagenet", "slice"]
+Dataset = Literal["cifar10", "cifar100", "imagenet", "slice", "folder"]
 Precision = Literal["fp32", "bf16"]
 SilenceRule = Literal["deadline", "top_k"]
 

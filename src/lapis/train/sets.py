@@ -9,6 +9,7 @@ import numpy as np
 from lapis import models
 from lapis.data.images import Images, spread, spread_indices
 from lapis.data.open import open_images, packaged_images
+from lapis.data.own import open_own
 from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
 from lapis.train.recipe import Data, Recipe
@@ -30,6 +31,9 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
         whole = packaged_images()
         order = np.arange(len(whole))
         train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
+    elif data.dataset == "folder":
+        own = open_own(resolve_data(folder, None))
+        train, test = own.train, own.held_out
     else:
         folder = resolve_data(folder, data.dataset)
         dataset = None if data.dataset == "imagenet" else data.dataset

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lapis import models
+from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
 from lapis.nn.pixels import renormalise
@@ -29,11 +30,17 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
     """The recipe's teacher, or None; a teacher that does not fit the student is an error."""
     if not recipe.distill.teacher:
         return None
-    ours_at, theirs_at = recipe.distill.student_blocks, recipe.distill.teacher_blocks
+    opened = models.open(recipe.distill.teacher)
+    check_teacher(recipe, opened.config)
+    blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
+    return Teacher(opened.model().to(device), blocks, recipe.preprocess, opened.preprocess)
+
+
+def check_teacher(recipe: Recipe, theirs: LapisConfig) -> None:
+    """Refuse a teacher of this configuration if the recipe's student cannot learn from it."""
+    ours_at, theirs_at, ours = recipe.distill.student_blocks, recipe.distill.teacher_blocks, recipe.model
     if len(ours_at) != len(theirs_at):
         raise LapisError(f"distill.student_blocks={ours_at} and distill.teacher_blocks={theirs_at} must pair up")
-    opened = models.open(recipe.distill.teacher)
-    theirs, ours = opened.config, recipe.model
     if theirs.classes != ours.classes:
         raise LapisError(
             f"teacher {recipe.distill.teacher} knows {theirs.classes} classes, the student {ours.classes}; "
@@ -44,5 +51,3 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
             f"teacher {recipe.distill.teacher} takes {theirs.image_size} px, the student {ours.image_size}; "
             f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
         )
-    blocks = theirs_at if recipe.distill.feature else ()
-    return Teacher(opened.model().to(device), blocks, recipe.preprocess, opened.preprocess)

@@ -1,0 +1,159 @@
+"""`lapis finetune`: a network for your own images, from a folder to a packed file and a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lapis import models
+from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
+from lapis.data.own import OwnImages, open_own
+from lapis.display import Display
+from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
+from lapis.report.answers import answer_images
+from lapis.report.page.finetune_page import FineTuneResults, write_finetune_page
+from lapis.runtime.session import NUMPY, Session
+from lapis.scores import WATCHED_IMAGES
+
+if TYPE_CHECKING:
+    from lapis.train.finetune import FineTuned
+    from lapis.train.plan import Plan
+
+START = "lapis_tiny_cifar10"
+REPORT_FILE = "report.html"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--start", default=START, show_default=True, help="First weights: a file, run, packaged or timm name.")
+@click.option("--teacher", help="Network to distil from; it must know the same classes.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write; runs/finetune_NAME by default.")
+@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
+@click.option("--resume", is_flag=True, help="Only continue; without it, the same command starts or continues.")
+@device_option
+@torch_threads_option
+@quiet_option
+@json_option
+def command(
+    folder: Path,
+    start: str,
+    teacher: str | None,
+    out: Path | None,
+    epochs: float | None,
+    settings: tuple[str, ...],
+    resume: bool,
+    device: str,
+    threads: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Fine-tune a network on the images of FOLDER, pack it and write a report.
+
+    FOLDER has one folder per class (FOLDER/cat/1.jpg), or train/ and val/ with such folders. Without val/ a fifth of
+    each class is held out for the test. A deployed start is trained as it is, with a new head; any other goes through
+    exact rows, then power-of-two rows with a spiking readout, then 6-bit weights. The plan is printed first. Ctrl-C
+    saves; the same command continues.
+
+    \b
+    Example:
+      lapis finetune pictures
+      lapis finetune pictures --start deit_tiny_patch16_224 --out runs/pets --epochs 30
+    """
+    with_torch_threads(threads)
+
+    from lapis.train.distributed import join, leave
+    from lapis.train.finetune import finetune, is_started
+    from lapis.train.plan import Wishes, make_plan
+
+    images = open_own(folder)
+    name = folder.resolve().name or "network"
+    wishes = Wishes(epochs, None if teacher is None else models.open(teacher), settings)
+    plan = make_plan(folder, images, models.open(start), out or Path("runs") / f"finetune_{name}", name, wishes)
+    started = is_started(plan)
+    if resume and not started:
+        raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")
+
+    def report(step: str, text: str) -> None:
+        if not quiet and not as_json:
+            click.echo(f"{step:<9} {text}")
+
+    _print_plan(plan, started, report)
+    processes = join(device)
+    try:
+        if processes.world > 1:
+            raise LapisError("lapis finetune runs in one process; use `lapis train` under torchrun for several")
+        result = finetune(plan, processes, quiet, report)
+    finally:
+        leave(processes)
+    if result is None:
+        click.echo(f"stopped; the same command continues {plan.out}", err=True)
+        return EXIT_INTERRUPTED
+    shown = _finish(plan, result, threads or 1, quiet)
+    click.echo(json.dumps(shown) if as_json else _lines(shown))
+    return EXIT_OK
+
+
+def _print_plan(plan: Plan, started: bool, report: Any) -> None:
+    images: OwnImages = plan.images
+    names = ", ".join(images.classes[:6]) + (", ..." if len(images.classes) > 6 else "")
+    held = "a fifth of each class, by file name" if images.split else "the folder's own"
+    report("images", f"{len(images.train)} to train on, {len(images.held_out)} held out ({held})")
+    report("classes", f"{len(images.classes)}: {names}")
+    first = next(iter(plan.stages.values()))
+    report("start", f"{plan.source}, {first.model.image_size} px, with a new head fitted to these classes")
+    for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
+        report(
+            f"stage {number}",
+            f"{stage}: {recipe.optim.epochs:g} epochs, {plan.steps(stage)} steps of {recipe.optim.batch} images, "
+            f"rate {recipe.optim.lr:.2g}{', with a teacher' * bool(recipe.distill.teacher)}",
+        )
+    report("files", f"{plan.out}{' (continued)' * started}")
+
+
+def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[str, Any]:
+    """Test the packed file on the held-out images and write the report; what it says, with its path."""
+    session, held_out = Session(result.file, threads), plan.images.held_out
+    with Display("test", len(held_out), quiet=quiet) as display:
+        answers = answer_images(session, held_out, WATCHED_IMAGES, lambda done, count: display.update(done))
+    about = {
+        "name": plan.name,
+        "folder": str(plan.folder),
+        "start": plan.source,
+        "train_images": len(plan.images.train),
+        "held_out_images": len(held_out),
+        "split": plan.images.split,
+        "engine": "numpy" if session.executor == NUMPY else f"the native engine ({session.executor})",
+    }
+    stages = [
+        {
+            "stage": stage,
+            "folder": str(plan.stage_folder(stage)),
+            "epochs": recipe.optim.epochs,
+            "batch": recipe.optim.batch,
+            "lr": recipe.optim.lr,
+            **{name: result.stages[stage][name] for name in ("steps", "seconds", "top1", "images", "unreadable")},
+        }
+        for stage, recipe in plan.stages.items()
+    ]
+    report = plan.out / REPORT_FILE
+    results = FineTuneResults(result.file, session.config, session.preprocess, held_out, answers, stages, about)
+    return write_finetune_page(report, results) | {"report": str(report)}
+
+
+def _lines(shown: dict[str, Any]) -> str:
+    accuracy, energy = shown["accuracy"], shown["energy"]
+    low, high = shown["interval95"]
+    weakest = min(shown["classes"], key=lambda row: row["right"] / row["images"])
+    lines = [
+        f"{'held out':<9} {accuracy['top1']:.2f} % of {accuracy['images']} images right (95 % interval {low:.0f} to "
+        f"{high:.0f} %); weakest class: {weakest['name']}, {weakest['right']} of {weakest['images']}",
+        f"{'energy':<9} estimated {energy['energy_mj']:.4f} mJ per image, {energy['ratio']:.1f} times less than dense "
+        f"FP32, {shown['int8_ratio']:.1f} less than dense int8",
+        f"{'packed':<9} {shown['file']}, {shown['bytes']:,} bytes",
+        f"{'report':<9} {shown['report']}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""A person's own images: one folder per class, checked, and split where nothing was set aside for testing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lapis.data.cifar import find_layout
+from lapis.data.folder import SUFFIXES, class_folders, load_named_folder
+from lapis.data.images import FileImages, Images
+from lapis.data.open import SPLIT_FOLDERS
+from lapis.errors import LapisError
+from lapis.preprocess import UnreadableImageError
+
+# Of each class, this share is held out for testing if the folder has no val/.
+HELD_OUT_SHARE = 0.2
+# With fewer images of a class, one to test on would leave too few to learn from.
+LEAST_IMAGES = 4
+LONGEST_NAME = 256
+LAYOUT = "make one folder per class, with its images inside: FOLDER/cat/1.jpg, FOLDER/dog/2.jpg"
+
+
+@dataclass(frozen=True)
+class OwnImages:
+    """Images to train on and to test on, with the same classes; `split` is whether the latter were set aside here."""
+
+    train: FileImages
+    held_out: FileImages
+    split: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """How many images of each class are trained on and held out."""
+        parts = [np.bincount(images.labels, minlength=len(self.classes)) for images in (self.train, self.held_out)]
+        return {name: (int(parts[0][at]), int(parts[1][at])) for at, name in enumerate(self.classes)}
+
+    def fingerprint(self) -> str:
+        """Changes if an image is added, removed, replaced by one of another size, or moved to another class or part."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.held_out):
+            for path, label in zip(part.paths, part.labels, strict=True):
+                digest.update(f"{part.classes[label]}/{path.name} {path.stat().st_size}\n".encode(errors="replace"))
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+
+def open_own(folder: Path) -> OwnImages:
+    """The images of FOLDER/train/CLASS and FOLDER/val/CLASS, or of FOLDER/CLASS with a part of each class held out.
+
+    `validation` and `test` are other names for `val`. Every class needs a few images; each problem is an error.
+    """
+    if not folder.is_dir():
+        raise LapisError(f"{folder} is not a folder; {LAYOUT}")
+    base = folder / "train" if class_folders(folder / "train") else folder
+    if not class_folders(base):
+        raise LapisError(f"{folder} has no folders with images{_instead(folder)}; {LAYOUT}")
+    _refuse_empty(base)
+    whole = load_named_folder(base)
+    _check_classes(base, whole)
+    tested = next((folder / name for name in SPLIT_FOLDERS["test"] if class_folders(folder / name)), None)
+    if tested is None:
+        train, held_out = _split(whole)
+        return OwnImages(train, held_out, split=True)
+    return OwnImages(whole, _matched(tested, whole), split=False)
+
+
+def unreadable(images: Images, progress: Callable[[int], None] = lambda done: None) -> list[str]:
+    """Why images cannot be read, one line each."""
+    found = []
+    for index in range(len(images)):
+        try:
+            images.read(index)
+        except UnreadableImageError as error:
+            found.append(str(error))
+        progress(index + 1)
+    return found
+
+
+def _split(images: FileImages) -> tuple[FileImages, FileImages]:
+    """(training, held-out) images: of each class the same share, chosen by a hash of the file's name.
+
+    So the choice is always the same, and an image stays where it is when a few others are added.
+    """
+    held = np.zeros(len(images), bool)
+    for label in range(len(images.classes)):
+        own = np.flatnonzero(images.labels == label)
+        order = sorted(
+            own, key=lambda index: hashlib.sha256(images.paths[index].name.encode(errors="replace")).digest()
+        )
+        held[order[: max(1, round(HELD_OUT_SHARE * len(own)))]] = True
+    return images.select(np.flatnonzero(~held)), images.select(np.flatnonzero(held))
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode(errors="replace")).digest()
+
+
+def _matched(folder: Path, train: FileImages) -> FileImages:
+    """The images of a folder for testing, with the labels of the training images."""
+    tested = load_named_folder(folder)
+    if len(tested.classes) != len(train.classes) or set(tested.classes) != set(train.classes):
+        odd = sorted(set(tested.classes) ^ set(train.classes))[0]
+        where, other = (folder.name, "the training images") if odd in tested.classes else ("training", folder)
+        raise LapisError(f"class {odd!r} is in {where} but not in {other}; both need the same classes")
+    place = [train.classes.index(name) for name in tested.classes]
+    return FileImages(tested.paths, np.asarray(place, np.int64)[tested.labels], train.classes)
+
+
+def _check_classes(folder: Path, images: FileImages) -> None:
+    if len(images.classes) < 2:
+        raise LapisError(f"{folder} has one class, {images.classes[0]!r}; a classifier needs at least two folders")
+    counts = np.bincount(images.labels, minlength=len(images.classes))
+    _refuse_few(folder, [(name, int(count)) for name, count in zip(images.classes, counts, strict=True)])
+    for name in images.classes:
+        if len(name) > LONGEST_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise LapisError(f"the class folder {name!r} in {folder} has a name that is not text; rename it")
+
+
+def _refuse_few(folder: Path, counts: Sequence[tuple[str, int]]) -> None:
+    few = [f"{name!r} has {count}" for name, count in counts if count < LEAST_IMAGES]
+    if few:
+        raise LapisError(
+            f"{folder} has classes with too few images: {', '.join(few[:5])}{' and more' * (len(few) > 5)}; "
+            f"every class needs at least {LEAST_IMAGES}: add images, or remove the folder"
+        )
+
+
+def _refuse_empty(folder: Path) -> None:
+    """A folder with neither images nor folders is a class that somebody forgot to fill."""
+    known = {path.name for path in class_folders(folder)}
+    others = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name not in known]
+    empty = [
+        path.name
+        for path in others
+        if not path.name.startswith((".", "__")) and not any(inner.is_dir() for inner in path.iterdir())
+    ]
+    _refuse_few(folder, [(name, 0) for name in empty])
+
+
+def _instead(folder: Path) -> str:
+    """What a folder holds in place of class folders."""
+    if find_layout(folder) is not None:
+        return ", but CIFAR's own files: use `lapis train` with a recipe of CIFAR"
+    loose = sum(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
+    return f", but {loose} images that are in no class" if loose else ""

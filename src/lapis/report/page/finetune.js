@@ -1,0 +1,166 @@
+// The report of a fine-tuning: what the network gets right and wrong on images that it never saw.
+"use strict";
+
+const data = JSON.parse(byId("data").textContent);
+
+const percent = (part, all, digits = 1) => `${((100 * part) / all).toFixed(digits)} %`;
+const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
+const images = (count) => `${count} ${count === 1 ? "image" : "images"}`;
+
+function headline() {
+  const { accuracy, energy } = data;
+  const [low, high] = data.interval95;
+  const tiles = [
+    [
+      percent(accuracy.correct, accuracy.images),
+      `of ${accuracy.images} held-out images right (95 % interval: ${low.toFixed(0)} to ${high.toFixed(0)} %)`,
+    ],
+    [String(data.classes.length), `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`],
+    [
+      energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–",
+      `less energy than dense FP32, estimated; ${data.int8_ratio.toFixed(1)} × less than dense int8`,
+    ],
+    [`${(data.bytes / 1e6).toFixed(2)} MB`, `packed, ${data.weight_bits}-bit weights`],
+  ];
+  byId("headline").replaceChildren(
+    ...tiles.map(([value, name]) =>
+      element("div", { className: "card" }, element("dt", {}, name), element("dd", {}, value)),
+    ),
+  );
+}
+
+function classes() {
+  const sorted = [...data.classes].sort((a, b) => a.right / a.images - b.right / b.images);
+  const shown = sorted.slice(0, data.shown_classes);
+  byId("classes-says").textContent =
+    "The share of each class's held-out images that was named right, the weakest class first." +
+    (shown.length < sorted.length ? ` The weakest ${shown.length} of ${sorted.length} classes are shown.` : "");
+  byId("classes").replaceChildren(
+    ...shown.map((row) =>
+      element(
+        "div",
+        { className: "pace" },
+        element("span", {}, row.name),
+        element(
+          "span",
+          { className: "pace-bar" },
+          element("span", { className: "ours-bar", style: `width:${(100 * row.right) / row.images}%` }),
+        ),
+        element("b", {}, `${row.right} of ${row.images}`),
+      ),
+    ),
+  );
+}
+
+function confusion() {
+  const common = data.confused.map((row) => `${row.label} as ${row.answer} (${row.images})`).slice(0, 3);
+  const most = common.length ? ` Most often: ${common.join(", ")}.` : " Nothing was taken for anything else.";
+  if (!data.confusion) {
+    byId("confusion-says").textContent = `Too many classes for a matrix; the commonest mistakes are listed.`;
+    const rows = data.confused.map((row) => line("td", [row.label, row.answer, String(row.images)]));
+    const head = element("thead", {}, line("th", ["is", "taken for", "images"]));
+    byId("confusion").replaceChildren(element("table", { className: "plain" }, head, element("tbody", {}, ...rows)));
+    return;
+  }
+  byId("confusion-says").textContent = `A row is what the images show, a column what the network named.${most}`;
+  const names = data.classes.map((row) => row.name);
+  const head = (name, scope) => element("th", { scope }, name);
+  const rows = data.confusion.map((counts, truth) => {
+    const all = data.classes[truth].images;
+    const cells = counts.map((count, answer) => {
+      const share = all ? count / all : 0;
+      const cell = element("span", { className: "cell", title: `${names[truth]} as ${names[answer]}: ${images(count)}` });
+      cell.textContent = count ? String(count) : "·";
+      if (count) Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(share) });
+      return element("td", {}, cell);
+    });
+    return element("tr", {}, head(names[truth], "row"), ...cells, element("td", { className: "all" }, String(all)));
+  });
+  byId("confusion").replaceChildren(
+    element(
+      "table",
+      { className: "activity" },
+      element("thead", {}, element("tr", {}, ...["", ...names, "images"].map((name) => head(name, "col")))),
+      element("tbody", {}, ...rows),
+    ),
+  );
+}
+
+function mistakes() {
+  const wrong = data.accuracy.images - data.accuracy.correct;
+  byId("mistakes-says").textContent = wrong
+    ? `${wrong} of ${images(data.accuracy.images)} were named wrong. The network was surest of these; they are shown as it sees them.`
+    : "No held-out image was named wrong.";
+  byId("mistakes").replaceChildren(
+    ...data.mistakes.map((one, at) =>
+      element(
+        "figure",
+        { className: "answer wrong", title: one.file },
+        element("img", { src: data.pictures[at], alt: `${one.label}, taken for ${one.answer}` }),
+        element(
+          "figcaption",
+          {},
+          `✗ ${one.answer} ${Math.round(100 * one.score)} %`,
+          element("small", {}, `is ${one.label} (${Math.round(100 * one.label_score)} %)`),
+          element("small", { className: "file" }, one.file.split("/").pop()),
+        ),
+      ),
+    ),
+  );
+  byId("mistakes-next").textContent = wrong ? `See why: lapis explain ${data.file} ${data.mistakes[0].file}` : "";
+}
+
+function energy() {
+  const made = data.energy;
+  const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
+  rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
+  const says = `${Charts.number(made.energy_mj)} mJ per image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
+  byId("energy-head").textContent =
+    `Estimated: ${says}, at the activities measured over ${data.measured} held-out images: ` +
+    Object.entries(data.activities)
+      .map(([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`)
+      .join(", ") +
+    ".";
+  Charts.energy(byId("energy"), { rows, label: says });
+  Charts.energyKey(byId("energy-says"), `Convention ${made.convention}: ${made.counted}; ${made.node}`);
+}
+
+function made() {
+  const held = data.split
+    ? `${data.held_out_images} were set aside before training, the same share of every class`
+    : `${data.held_out_images} are those of the folder for testing`;
+  byId("made-says").textContent =
+    `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. They were looked at once, after the last step of a stage.`;
+  byId("made").replaceChildren(
+    element("thead", {}, line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"])),
+    element(
+      "tbody",
+      {},
+      ...data.stages.map((row) =>
+        line("td", [
+          row.stage,
+          `${row.top1.toFixed(1)} %`,
+          Charts.number(row.epochs),
+          String(row.steps),
+          String(row.batch),
+          row.lr.toExponential(1),
+          row.seconds.toFixed(0),
+        ]),
+      ),
+    ),
+  );
+}
+
+byId("source").textContent = `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
+byId("foot").textContent = `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
+byId("theme").addEventListener("click", () => {
+  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+});
+for (const draw of [headline, classes, confusion, mistakes, energy, made]) draw();
+let width = document.body.clientWidth;
+new ResizeObserver(() => {
+  if (document.body.clientWidth === width) return;
+  width = document.body.clientWidth;
+  energy();
+}).observe(document.body);

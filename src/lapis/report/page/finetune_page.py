@@ -1,0 +1,110 @@
+"""The report of `lapis finetune`: what the new network gets right and wrong, and what it costs, as one HTML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import lapis
+from lapis.config import LapisConfig
+from lapis.data.images import FileImages
+from lapis.energy import estimate
+from lapis.preprocess import Pixels, Preprocess
+from lapis.report.answers import Answers, interval95
+from lapis.report.checks import int8_ratio
+from lapis.report.page.page import data_url, energy_rows, fill, write_html
+
+# With more classes a matrix cannot be read; the page then lists the commonest mistakes only.
+MATRIX_CLASSES = 40
+SHOWN_CLASSES = 40
+MISTAKES = 12
+CONFUSED = 12
+PICTURE_SIDE = 144
+
+
+@dataclass(frozen=True)
+class FineTuneResults:
+    """The held-out images with the answers to them, and how the network was made.
+
+    `stages` has one table of results per stage; `about` is what else the page and JSON say of the plan.
+    """
+
+    file: Path
+    config: LapisConfig
+    preprocess: Preprocess
+    held_out: FileImages
+    answers: Answers
+    stages: list[dict[str, Any]]
+    about: dict[str, Any]
+
+
+def facts(results: FineTuneResults) -> dict[str, Any]:
+    """The results as a table for JSON, without pictures."""
+    answers, names = results.answers, results.held_out.classes
+    confusion = answers.confusion
+    counts, right = confusion.sum(axis=1), confusion.diagonal()
+    evaluation = answers.evaluation
+    return {
+        "version": lapis.__version__,
+        "file": str(results.file),
+        "bytes": results.file.stat().st_size,
+        "window": results.config.window,
+        "image_size": results.config.image_size,
+        "weight_bits": results.config.weight_bits,
+        **results.about,
+        "stages": results.stages,
+        "accuracy": evaluation.to_dict(),
+        "interval95": interval95(evaluation.correct, evaluation.images),
+        "commonest_class": float(100 * counts.max() / counts.sum()),
+        "classes": [
+            {"name": name, "images": int(count), "right": int(hits)}
+            for name, count, hits in zip(names, counts, right, strict=True)
+        ],
+        "confusion": confusion.tolist() if len(names) <= MATRIX_CLASSES else None,
+        "confused": [
+            {"label": names[truth], "answer": names[answer], "images": count}
+            for truth, answer, count in answers.confused(CONFUSED)
+        ],
+        "mistakes": [_mistake(results, place) for place in answers.worst(MISTAKES)],
+        "activities": answers.tally.activities(),
+        "measured": answers.tally.images,
+        "energy": energy_rows(estimate(results.config, answers.tally)),
+        "int8_ratio": int8_ratio(results.config, answers.tally),
+    }
+
+
+def write_finetune_page(path: Path, results: FineTuneResults) -> dict[str, Any]:
+    """Write the page and return its facts."""
+    shown = facts(results)
+    pictures = [
+        data_url(_small(results.preprocess.resize(results.held_out.read(int(results.answers.indices[place])))))
+        for place in results.answers.worst(MISTAKES)
+    ]
+    data = shown | {"pictures": pictures, "shown_classes": SHOWN_CLASSES}
+    title = f"Lapis finetune · {results.about['name']}"
+    write_html(path, fill("finetune", title, data, ("dom.js", "charts.js", "finetune.js")))
+    return shown
+
+
+def _mistake(results: FineTuneResults, place: int) -> dict[str, Any]:
+    """One wrong answer: the file, what it is, what the network took it for, and its scores of both."""
+    answers, names = results.answers, results.held_out.classes
+    label, answer = int(answers.labels[place]), int(answers.predicted[place])
+    return {
+        "file": str(results.held_out.paths[int(answers.indices[place])]),
+        "label": names[label],
+        "answer": names[answer],
+        "score": float(answers.shares[place, answer]),
+        "label_score": float(answers.shares[place, label]),
+    }
+
+
+def _small(pixels: Pixels) -> Pixels:
+    """A picture of a size that a page can hold."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((PICTURE_SIDE, PICTURE_SIDE), Image.Resampling.BICUBIC)
+    return np.asarray(image)

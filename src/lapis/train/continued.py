@@ -1,0 +1,31 @@
+"""Runs that are parts of a longer job: the command that started the job also continues it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lapis.errors import LapisError
+from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
+from lapis.train.distributed import Processes
+from lapis.train.loop import train
+from lapis.train.recipe import Recipe
+
+
+def train_or_continue(
+    recipe: Recipe, data: Path | None, folder: Path, processes: Processes, quiet: bool = False
+) -> dict[str, Any]:
+    """The summary of a run in `folder`: a finished run is not repeated, an interrupted one is resumed."""
+    if (folder / SUMMARY_FILE).is_file():
+        return _finished(folder, recipe)
+    return train(recipe, data, folder, processes, (folder / STATE_FILE).exists(), quiet)
+
+
+def _finished(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    """The summary of a finished run of this recipe."""
+    written = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
+    if written != json.loads(json.dumps(recipe.to_dict())):
+        raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
+    summary: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return summary

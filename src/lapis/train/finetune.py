@@ -1,0 +1,125 @@
+"""Fine-tune a network on a folder of images and pack it: a new head, then the stages of a plan, one after the other.
+
+Everything is in the folder `plan.out`. A finished part is never repeated, so the same plan continues what was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lapis import models, pack
+from lapis.data.loader import UNREADABLE_SHARE
+from lapis.data.own import unreadable
+from lapis.display import Display
+from lapis.errors import LapisError
+from lapis.files import remove_unfinished, write_text
+from lapis.nn.checkpoint import save_network
+from lapis.runs import TRAINED_SLICE
+from lapis.train.continued import train_or_continue
+from lapis.train.distributed import Processes
+from lapis.train.head import fit_head
+from lapis.train.plan import START_FILE, Plan
+from lapis.train.recipe import differences
+from lapis.train.start import start_network
+
+PLAN_FILE = "plan.json"
+SHOWN_UNREADABLE = 3
+
+ReportLine = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """The packed file, its size, and the summary of every stage's run."""
+
+    file: Path
+    size: int
+    stages: dict[str, dict[str, Any]]
+
+
+def is_started(plan: Plan) -> bool:
+    """Whether `plan.out` holds a fine-tuning, which must be of this plan."""
+    out, file = plan.out, plan.out / PLAN_FILE
+    if not file.is_file():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
+        return False
+    changed = differences(json.loads(file.read_text(encoding="utf-8")), _plain(plan))
+    if changed:
+        words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
+        raise LapisError(f"{out} was started otherwise ({'; '.join(words[:4])}); choose another --out")
+    return True
+
+
+def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
+    """Run the plan, or what is left of it; None if it was stopped."""
+    if not is_started(plan):
+        _check_readable(plan, quiet, report)
+        _create(plan)
+    remove_unfinished(plan.out)
+    if not (plan.out / START_FILE).is_file():
+        _prepare_start(plan, processes)
+    summaries: dict[str, dict[str, Any]] = {}
+    for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
+        summary = train_or_continue(recipe, plan.folder, plan.stage_folder(stage), processes, quiet)
+        if summary["interrupted"]:
+            return None
+        summaries[stage] = summary
+        report(
+            f"{stage}",
+            f"stage {number} of {len(plan.stages)}: {summary['top1']:.2f} % of {summary['images']} held-out images "
+            f"after {summary['steps']} steps, {summary['seconds']:.0f} s",
+        )
+    file = plan.out / f"{plan.name}.safetensors"
+    size = pack.save(file, models.open(plan.stage_folder(stage)).network())
+    return FineTuned(file, size, summaries)
+
+
+def _plain(plan: Plan) -> dict[str, Any]:
+    """The plan as it is read back from JSON."""
+    fields: dict[str, Any] = json.loads(json.dumps(plan.to_dict()))
+    return fields
+
+
+def _create(plan: Plan) -> None:
+    try:
+        plan.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LapisError(f"cannot make the folder {plan.out}: {error.strerror}; choose another --out") from error
+    write_text(plan.out / PLAN_FILE, json.dumps(_plain(plan), indent=2) + "\n")
+
+
+def _check_readable(plan: Plan, quiet: bool, report: ReportLine) -> None:
+    """Read every image once, which costs less than an epoch, before anything is trained or written."""
+    parts = (plan.images.train, plan.images.held_out)
+    total, done, bad = sum(map(len, parts)), 0, []
+    with Display("read images", total, quiet=quiet) as display:
+        for part in parts:
+            bad += unreadable(part, lambda read, before=done: display.update(before + read))  # type: ignore[misc]
+            done += len(part)
+    if len(bad) > UNREADABLE_SHARE * total:
+        shown = "; ".join(bad[:SHOWN_UNREADABLE])
+        raise LapisError(f"{len(bad)} of {total} images cannot be read: {shown}; repair or remove them")
+    for line in bad:
+        report("images", f"left out: {line}")
+
+
+def _prepare_start(plan: Plan, processes: Processes) -> None:
+    """The first weights with a head for the new classes, in the configuration that they have."""
+    recipe = next(iter(plan.stages.values()))
+    opened = models.open(plan.source)
+    config = opened.config.replace(classes=recipe.model.classes, image_size=recipe.model.image_size)
+    model = start_network(config, plan.source, recipe.seed).to(processes.device)
+    fit_head(model, plan.images.train, recipe.preprocess)
+    metadata: dict[str, Any] = {
+        "state": "imported, with a new head",
+        "preprocess": recipe.preprocess.to_dict(),
+        "class_names": list(plan.images.classes),
+    }
+    if opened.trained_slice:
+        metadata[TRAINED_SLICE] = list(opened.trained_slice)
+    save_network(plan.out / START_FILE, model, metadata)

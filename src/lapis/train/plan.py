@@ -1,0 +1,168 @@
+"""The stages that lead from any network to a deployed one for other images, and how long each of them trains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, ActivationModes, LapisConfig
+from lapis.data.loader import Augment
+from lapis.data.own import OwnImages
+from lapis.errors import LapisError
+from lapis.models import Opened
+from lapis.preprocess import NORMALISATIONS, Preprocess
+from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
+from lapis.train.teacher import check_teacher
+
+START_FILE = "start.safetensors"
+# A set is seen this often, but not for more images than that in all, and at least once.
+MOST_EPOCHS, USUAL_EPOCHS = 40.0, 20.0
+LEAST_SEEN, MOST_SEEN = 4_000, 100_000
+LARGEST_BATCH, SMALLEST_BATCH = 64, 4
+# Steps per epoch that a batch should leave, so that small sets still take several.
+STEPS_PER_EPOCH = 8
+# Epochs of each stage as a share of the first, as in the recipes of CIFAR-10.
+LATER_STAGES = {"pow2": 0.25, "w6": 0.5}
+RATES = {"exact": 2e-4, "pow2": 1e-4, "w6": 1e-4}
+WARMUP_SHARE = 0.05
+# Spikes of both signs where a dense network has negative values.
+SIGNED = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fine-tuning will do: the images of `folder`, the stages with their recipes, and where files go."""
+
+    folder: Path
+    out: Path
+    name: str
+    source: str
+    images: OwnImages
+    stages: dict[str, Recipe]
+
+    def stage_folder(self, stage: str) -> Path:
+        return self.out / f"{1 + list(self.stages).index(stage)}_{stage}"
+
+    def steps(self, stage: str) -> int:
+        """Optimizer steps of a stage."""
+        optim = self.stages[stage].optim
+        return max(1, round(optim.epochs * (len(self.images.train) // optim.batch)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a continued fine-tuning must have in common with its beginning."""
+        return {
+            "images": self.images.fingerprint(),
+            "start": self.source,
+            "stages": {stage: recipe.to_dict() for stage, recipe in self.stages.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person may choose: epochs of the first stage, a teacher, and settings for every stage."""
+
+    epochs: float | None = None
+    teacher: Opened | None = None
+    settings: tuple[str, ...] = ()
+
+
+def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: str, wishes: Wishes) -> Plan:
+    """The plan for these images from this start; each stage starts from the one before."""
+    stages: dict[str, Recipe] = {}
+    plan = Plan(folder, out, name, opened.source, images, stages)
+    previous = out / START_FILE
+    data = _data(opened.preprocess, images)
+    first = wishes.epochs or usual_epochs(len(images.train))
+    for stage, config in stage_configs(opened.config.replace(classes=len(images.classes))).items():
+        epochs = first * (LATER_STAGES.get(stage, 1.0) if stages else 1.0)
+        recipe = Recipe(
+            name=f"{name}_{stage}",
+            model=config,
+            start=str(previous),
+            data=data,
+            augment=Augment(smallest_area=0.5),
+            optim=_optim(stage, len(images.train), epochs),
+            distill=_distill(wishes.teacher, config),
+            # One test, at the end: the held-out images never choose a network.
+            keep=Checkpointing(evaluate_epochs=epochs, log_steps=10),
+        )
+        stages[stage] = _settled(recipe, wishes.settings, images)
+        if wishes.teacher is not None:
+            check_teacher(stages[stage], wishes.teacher.config)
+        previous = plan.stage_folder(stage)
+    return plan
+
+
+def stage_configs(start: LapisConfig) -> dict[str, LapisConfig]:
+    """The configuration of every stage, the last one deployed: one stage if the start is deployed already."""
+    integer = start.weight_bits != FLOAT_WEIGHTS
+    spiking = all(getattr(start, name) == value for name, value in DEPLOYED.items())
+    if spiking and integer:
+        return {f"w{start.weight_bits}": start}
+    stages = {}
+    if not spiking:
+        exact = start.replace(quantize=True, relation="laplacian", row_scale="exact", readout="real")
+        exact = exact.replace(weight_bits=FLOAT_WEIGHTS, modes=start.modes if start.quantize else SIGNED)
+        stages["exact"] = exact
+    base = stages.get("exact", start)
+    return stages | {"pow2": base.deployed(FLOAT_WEIGHTS), "w6": base.deployed(DEPLOYED_BITS)}
+
+
+def usual_epochs(images: int) -> float:
+    """Epochs of a first stage: more for a small set, fewer for a large one."""
+    seen = min(max(USUAL_EPOCHS * images, LEAST_SEEN), MOST_SEEN)
+    return float(min(max(1, round(seen / images)), MOST_EPOCHS))
+
+
+def usual_batch(images: int) -> int:
+    """A power of two that leaves some steps per epoch."""
+    wanted = 1 << max(1, images // STEPS_PER_EPOCH).bit_length() - 1
+    return min(max(wanted, SMALLEST_BATCH), LARGEST_BATCH)
+
+
+def _optim(stage: str, images: int, epochs: float) -> Optim:
+    batch = usual_batch(images)
+    rate = RATES.get(stage, RATES["w6"]) * math.sqrt(batch / LARGEST_BATCH)
+    return Optim(lr=rate, batch=batch, epochs=epochs, warmup_epochs=WARMUP_SHARE * epochs, precision="fp32")
+
+
+def _data(preprocess: Preprocess, images: OwnImages) -> Data:
+    """The images, normalised as the start's were."""
+    named = [name for name, rule in NORMALISATIONS.items() if rule == (preprocess.mean, preprocess.std)]
+    if not named:
+        raise LapisError(
+            f"the start normalises images by mean {preprocess.mean} and std {preprocess.std}, which has no name here; "
+            f"use a start with one of {', '.join(NORMALISATIONS)}"
+        )
+    return Data("folder", named[0], preprocess.crop, calibrate=min(64, len(images.train)))
+
+
+def _distill(teacher: Opened | None, student: LapisConfig) -> Distill:
+    if teacher is None:
+        return Distill()
+    count = min(4, student.depth, teacher.config.depth)
+    ours, theirs = (_ends_of_parts(depth, count) for depth in (student.depth, teacher.config.depth))
+    return Distill(teacher.source, student_blocks=ours, teacher_blocks=theirs)
+
+
+def _ends_of_parts(depth: int, count: int) -> tuple[int, ...]:
+    """The last block of each of `count` parts of a network: 2, 5, 8, 11 of 12 blocks in 4 parts."""
+    return tuple(depth * (index + 1) // count - 1 for index in range(count))
+
+
+def _settled(recipe: Recipe, settings: tuple[str, ...], images: OwnImages) -> Recipe:
+    """The recipe with a person's settings; what follows from the folder stays."""
+    changed = recipe.with_overrides(list(settings))
+    if changed.model.classes != len(images.classes):
+        raise LapisError(
+            f"model.classes={changed.model.classes}, but the folder has {len(images.classes)} classes; they are counted"
+        )
+    if changed.start != recipe.start or changed.data.dataset != recipe.data.dataset:
+        raise LapisError("the start and the images of a fine-tuning are not settings; use --start and the folder")
+    if changed.optim.batch > len(images.train):
+        raise LapisError(f"optim.batch={changed.optim.batch} exceeds the {len(images.train)} training images")
+    if changed.optim.epochs != recipe.optim.epochs:
+        changed = replace(changed, keep=replace(changed.keep, evaluate_epochs=changed.optim.epochs))
+    return changed

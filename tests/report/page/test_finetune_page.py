@@ -1,0 +1,108 @@
+"""The report of a fine-tuning in a browser: every figure, a matrix, the worst mistakes with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lapis import pack
+from lapis.data.own import open_own
+from lapis.data.slice import load_slice
+from lapis.report.answers import answer_images
+from lapis.report.page.finetune_page import FineTuneResults, facts, write_finetune_page
+from lapis.runtime.session import Session
+from tests.networks import small_config, small_model
+
+NAMES = ("<b>cat</b>", "dog", "emu")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> FineTuneResults:
+    from lapis.convert.fold import from_model
+
+    folder = tmp_path_factory.mktemp("finetune")
+    images, _ = load_slice()
+    for index in range(60):
+        place = folder / "pictures" / NAMES[index % 3].replace("/", "∕")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[index][: 32 - index % 2 * 8]).save(place / f"{index}.png")
+    held_out = open_own(folder / "pictures").held_out
+    model, _ = small_model(small_config(image_size=16, patch_size=8, classes=3, width=12), seed=5)
+    pack.save(folder / "own.safetensors", from_model(model, class_names=held_out.classes))
+    session = Session(folder / "own.safetensors")
+    answers = answer_images(session, held_out, watched=8)
+    stage = {"stage": "w6", "epochs": 2.0, "batch": 4, "lr": 1e-4, "steps": 24, "seconds": 3.0, "top1": 25.0}
+    about = {
+        "name": "own", "folder": "pictures", "start": "small", "train_images": 48, "held_out_images": len(held_out),
+        "split": True, "engine": "numpy",
+    }  # fmt: skip
+    return FineTuneResults(
+        folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about
+    )
+
+
+def test_the_report_shows_every_figure(results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]) -> None:
+    shown = write_finetune_page(tmp_path / "report.html", results)
+    page = open_file(tmp_path / "report.html")
+    right, count = shown["accuracy"]["correct"], shown["accuracy"]["images"]
+    assert page.locator("#headline dd").all_inner_texts()[:2] == [f"{100 * right / count:.1f} %", "3"]
+    assert page.locator("#classes .pace").count() == 3
+    rows = page.locator("#confusion tbody tr").all()
+    cells = [[text.replace("·", "0") for text in row.locator(".cell").all_inner_texts()] for row in rows]
+    assert np.array(cells, int).tolist() == results.answers.confusion.tolist()
+    wrong = count - right
+    assert 0 < wrong == page.locator(".answer.wrong").count()
+    assert page.evaluate("[...document.querySelectorAll('.answer img')].every((img) => img.naturalWidth === 16)")
+    assert page.locator("#energy .ours-dot").count() > 5
+    assert page.locator("#made tbody tr").count() == 1
+    assert "<b>cat<∕b>" in page.inner_text("#classes")
+
+
+def test_the_worst_mistake_comes_first(results: FineTuneResults) -> None:
+    mistakes = facts(results)["mistakes"]
+    scores = [mistake["score"] for mistake in mistakes]
+    assert scores == sorted(scores, reverse=True)
+    assert all(mistake["label"] != mistake["answer"] and mistake["label"] in mistake["file"] for mistake in mistakes)
+
+
+def test_many_classes_are_listed_and_not_drawn(
+    results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lapis.report.page.finetune_page.MATRIX_CLASSES", 2)
+    shown = write_finetune_page(tmp_path / "report.html", results)
+    assert shown["confusion"] is None
+    page = open_file(tmp_path / "report.html")
+    assert page.locator("#confusion tbody tr").count() == len(shown["confused"]) > 0
+
+
+def test_a_network_without_mistakes_says_so(
+    results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]
+) -> None:
+    answers = results.answers
+    right = replace(
+        answers,
+        labels=answers.predicted,
+        evaluation=replace(answers.evaluation, correct=answers.evaluation.images),
+    )
+    write_finetune_page(tmp_path / "report.html", replace(results, answers=right))
+    page = open_file(tmp_path / "report.html")
+    assert page.inner_text("#mistakes-says") == "No held-out image was named wrong."
+    assert page.locator(".answer").count() == 0
+
+
+def test_the_report_fits_a_phone_and_turns_dark(
+    results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]
+) -> None:
+    write_finetune_page(tmp_path / "report.html", results)
+    page = open_file(tmp_path / "report.html", viewport={"width": 390, "height": 844}, color_scheme="light")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    page.click("#theme")
+    assert page.evaluate(ground) != before

@@ -1,0 +1,100 @@
+"""The stages from any start to a deployed network, and how long they train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from lapis import models
+from lapis.config import DEPLOYED_BITS, FLOAT_WEIGHTS, preset
+from lapis.data.own import OwnImages, open_own
+from lapis.deploy.network import check_deployable
+from lapis.errors import LapisError
+from lapis.nn import save_network
+from lapis.train import plan
+from lapis.train.plan import Wishes, make_plan, stage_configs, usual_batch, usual_epochs
+from tests.networks import small_config, small_model
+
+TINY = preset("lapis_tiny")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> OwnImages:
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(50):
+            Image.new("RGB", (4, 4)).save(tmp_path / "images" / name / f"{number}.png")
+    return open_own(tmp_path / "images")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> models.Opened:
+    save_network(tmp_path / "dense.safetensors", small_model(small_config().dense())[0])
+    return models.open(tmp_path / "dense.safetensors")
+
+
+@given(count=st.integers(8, 2_000_000))
+def test_small_sets_are_seen_often_and_work_is_bounded(count: int) -> None:
+    epochs, batch = usual_epochs(count), usual_batch(count)
+    assert 1 <= epochs <= plan.MOST_EPOCHS
+    assert epochs * count <= max(plan.MOST_SEEN * 1.5, count)
+    assert epochs >= usual_epochs(2 * count)
+    assert batch <= count
+    assert batch & (batch - 1) == 0
+    assert count < 8 * plan.SMALLEST_BATCH or count // batch >= plan.STEPS_PER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("config", "stages"),
+    [
+        (TINY.dense(), ["exact", "pow2", "w6"]),
+        (TINY, ["exact", "pow2", "w6"]),
+        (TINY.replace(relation="gaussian"), ["exact", "pow2", "w6"]),
+        (TINY.deployed(FLOAT_WEIGHTS), ["pow2", "w6"]),
+        (TINY.deployed(), ["w6"]),
+        (TINY.deployed(4), ["w4"]),
+    ],
+)
+def test_the_chain_begins_where_the_start_is_and_ends_deployed(config: object, stages: list[str]) -> None:
+    configs = stage_configs(config)  # type: ignore[arg-type]
+    assert list(configs) == stages
+    last = list(configs.values())[-1]
+    check_deployable(last)
+    assert last.weight_bits in (DEPLOYED_BITS, 4)
+
+
+def test_a_deployed_start_is_trained_in_its_own_configuration() -> None:
+    config = TINY.deployed().replace(window=20)
+    assert stage_configs(config) == {"w6": config}
+
+
+def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: OwnImages, start: models.Opened) -> None:
+    made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Wishes(epochs=8.0))
+    assert [recipe.start for recipe in made.stages.values()] == [
+        str(tmp_path / "out" / name) for name in ("start.safetensors", "1_exact", "2_pow2")
+    ]
+    assert [recipe.optim.epochs for recipe in made.stages.values()] == [8.0, 2.0, 4.0]
+    assert all(recipe.keep.evaluate_epochs == recipe.optim.epochs for recipe in made.stages.values())
+    assert {recipe.model.classes for recipe in made.stages.values()} == {2}
+    assert made.steps("exact") == 8 * (80 // made.stages["exact"].optim.batch)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("model.classes=7", "they are counted"),
+        ("start=elsewhere", "use --start"),
+        ("data.dataset=cifar10", "use --start and the folder"),
+        ("optim.batch=81", "exceeds the 80 training images"),
+        ("optim.speed=1", "unknown setting"),
+    ],
+)
+def test_a_setting_that_contradicts_the_folder_is_refused(
+    tmp_path: Path, images: OwnImages, start: models.Opened, setting: str, words: str
+) -> None:
+    with pytest.raises(LapisError, match=words):
+        make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Wishes(settings=(setting,)))
