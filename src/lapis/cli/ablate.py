@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.completion import MODEL, RECIPE, Named
 from lapis.cli.options import (
     data_option,
     device_option,
@@ -17,14 +18,19 @@ from lapis.cli.options import (
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
+STUDIES = ("relation", "deployment", "activation", "sparsity")
+STUDY = Named("study", lambda: STUDIES)
+
 
 @click.command()
-@click.argument("study")
-@click.option("--recipe", help="The recipe to vary; cifar10_tiny by default, cifar10_tiny_sparse for sparsity.")
+@click.argument("study", type=STUDY)
+@click.option(
+    "--recipe", type=RECIPE, help="The recipe to vary; cifar10_tiny by default, cifar10_tiny_sparse for sparsity."
+)
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
-@click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
-@click.option("--teacher", help="Teacher of every variant; an empty string switches distillation off.")
+@click.option("--start", type=MODEL, help="First weights of every variant; later stages start from earlier ones.")
+@click.option("--teacher", type=MODEL, help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every variant.")
 @device_option

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy.neuron import follow_neuron
@@ -24,7 +25,7 @@ BATCH = 4
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 slice by default")
 @images_option(2)
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")

@@ -14,6 +14,7 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis.bench.machine import processor
+from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option, trained_on_note
 from lapis.data.images import Labels
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
@@ -33,7 +34,7 @@ ReportLine = Callable[[str, str], None]
 
 
 @click.command()
-@click.option("--model", help=f"A packed file or a packaged model's name; {MODEL} by default.")
+@click.option("--model", type=MODEL_TYPE, help=f"A packed file or a packaged model's name; {MODEL} by default.")
 @click.option("--train", is_flag=True, help="First train the smoke recipe (about a minute), convert it and pack it.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True, help="Folder.")
 @json_option

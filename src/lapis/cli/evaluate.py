@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
     json_option,
@@ -72,9 +73,9 @@ class Work:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @data_option("Folder with CIFAR batches, tar shards or class folders")
-@click.option("--preset", help="Import foreign weights as this Lapis network, calibrated but not trained.")
+@click.option("--preset", type=PRESET, help="Import foreign weights as this Lapis network, calibrated but not trained.")
 @click.option(
     "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
 )

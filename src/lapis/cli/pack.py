@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import preset
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
@@ -26,7 +27,7 @@ PAPER_SIZES = (
 
 
 @click.command()
-@click.argument("checkpoint", required=False)
+@click.argument("checkpoint", required=False, type=MODEL)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",

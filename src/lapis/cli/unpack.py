@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
@@ -20,7 +21,7 @@ from lapis.pack.format import DTYPES, entries
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write every array, unpacked, to this .npz file.")
 @json_option
 def command(file: str, out: Path | None, as_json: bool) -> int:

@@ -15,7 +15,7 @@ from lapis.ops.pack6 import pack6
 from lapis.pack.format import METADATA_KEY, OPTIONAL_FIELD, VERSION, check_limits, entries, is_packed6
 
 
-def save(path: Path, network: Network) -> int:
+def save(path: str | Path, network: Network) -> int:
     """Write a packed network atomically; returns the number of bytes."""
     data = pack(network)
     write_atomically(path, data)

@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from lapis import native
 from lapis.bench.networks import SHAPES
 from lapis.bench.results import write_csv
 from lapis.cli.bench.columns import COLUMNS
+from lapis.cli.console import TableConsole
 from lapis.cli.options import Decorator
 from lapis.errors import LapisError
-
-# In a narrow terminal or a pipe, rich would cut off digits.
-TABLE_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[
         record = {"facts": dict(findings.facts), "rows": [asdict(row) for row in findings.rows], **findings.extra}
         click.echo(json.dumps({**record, "written": [str(path) for path in written]}))
         return
-    console = Console(highlight=False, width=max(Console().width, TABLE_WIDTH))
+    console = TableConsole()
     facts = findings.facts
     torch = f", torch {facts['torch']}" if "torch" in facts else ""
     console.print(f"{facts['machine']}, {facts['isa']}{torch}", markup=False)
