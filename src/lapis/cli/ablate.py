@@ -78,16 +78,17 @@ def command(
         records = run_study(rows, numbers, data, folder, processes, quiet)
     finally:
         leave(processes)
+    facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
     if records is None:
         click.echo(f"stopped; the same command continues {folder}", err=True)
+        if as_json and processes.first:
+            click.echo(json.dumps(facts))
         return EXIT_INTERRUPTED
     if processes.first:
         title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
         files = write_study(study, title, records, folder)
         if as_json:
-            click.echo(
-                json.dumps({"study": study, "recipe": recipe, "rows": records, "files": [str(f) for f in files]})
-            )
+            click.echo(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
         else:
             click.echo(f"{title}\n{table(study, records)}\n" + "\n".join(f"wrote {file}" for file in files))
     return EXIT_OK

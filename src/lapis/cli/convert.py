@@ -17,7 +17,7 @@ from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.simulate import Events, Simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.files import save_figure
+from lapis.files import check_target, save_figure
 from lapis.report.neuron_figure import neuron_figure
 from lapis.trace import POINTS, Tally
 
@@ -55,6 +55,7 @@ def command(
     Example:
       lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
     """
+    check_target(picture, "--picture")
     network = models.open(model).network()
     simulator, events, tally = Simulator(network), Events(), Tally()
     answers: list[int] = []

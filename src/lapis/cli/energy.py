@@ -20,7 +20,7 @@ from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.files import csv_text, write_text
+from lapis.files import check_target, csv_text, write_text
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
@@ -78,6 +78,8 @@ def command(
       lapis energy --paper
       lapis energy lapis_large --activity all=0.3 --compare
     """
+    check_target(csv, "--csv")
+    check_target(chart, "--chart")
     if paper:
         if chart is not None:
             raise LapisError("--chart draws the estimate of a MODEL; --paper prints a table, which --csv writes")
@@ -112,14 +114,12 @@ def command(
 
 
 def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:
-    """The files that were asked for."""
-    written = []
+    """The files that were asked for. The chart comes first: it may fail, and then there is no CSV either."""
+    if chart is not None:
+        energy_chart(result, chart)
     if csv is not None:
         write_text(csv, result.to_csv(per_block))
-        written.append(csv)
-    if chart is not None:
-        written.append(energy_chart(result, chart))
-    return written
+    return [path for path in (csv, chart) if path is not None]
 
 
 _FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for each operation on it"}

@@ -26,6 +26,7 @@ from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
 from lapis.energy import energy_of
+from lapis.energy.activity import tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Pixels, Preprocess, normalisation
@@ -130,7 +131,7 @@ def command(
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
-    click.echo(json.dumps(record) if as_json else _table(record))
+    click.echo(json.dumps(record) if as_json else table(record))
 
 
 class _ByIndex:
@@ -168,6 +169,8 @@ def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) 
         "activity": {point: round(share, 6) for point, share in tally.activities().items()},
         "energy": energy_of(session.config, tally),
         "config": session.config.to_dict(),
+        # The counts behind the activities, from which `lapis merge` makes those of all shards.
+        "tally": tally_to_dict(tally),
     }
 
 
@@ -243,7 +246,8 @@ def _note(scores: Scores) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
-def _table(record: dict[str, Any]) -> str:
+def table(record: dict[str, Any]) -> str:
+    """A result as people read it."""
     lines = [
         f"{record['model']} ({record['state']})",
         f"top-1   {record['top1']:.2f} %",

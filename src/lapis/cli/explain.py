@@ -9,6 +9,7 @@ import click
 
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
+from lapis.files import check_target
 from lapis.report.page import write_page
 from lapis.report.page.open import explain
 
@@ -30,6 +31,7 @@ def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> No
     Example:
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
     """
+    check_target(out, "--out")
     explained = explain(model, image)
     size = write_page(out, explained)
     best = int(explained.logits.argmax())

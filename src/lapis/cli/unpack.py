@@ -15,7 +15,7 @@ from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.files import write_atomically
+from lapis.files import check_target, write_atomically
 from lapis.pack import pack
 from lapis.pack.format import DTYPES, entries
 
@@ -33,6 +33,7 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
     Example:
       lapis unpack lapis_tiny.safetensors -o lapis_tiny.npz
     """
+    check_target(out, "--out")
     opened = models.open(file)
     if opened.kind != "packed" or opened.path is None:
         raise LapisError(f"{file} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
