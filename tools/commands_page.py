@@ -46,8 +46,10 @@ shows the traceback of an error.
 |---|---|
 | 0 | done |
 | 1 | the command ran, and what it checks does not hold |
-| 2 | bad input: arguments, files or values |
+| 2 | bad input: arguments, files or values; nothing is left behind |
+| 3 | some of the images could not be read; the others were answered |
 | 130 | interrupted |
+| 141 | the reader of the output has ended, as `head` does; nothing is printed about it |
 
 | variable | meaning |
 |---|---|
@@ -55,10 +57,13 @@ shows the traceback of an error.
 | `LAPIS_ISA` | the instruction set to use; `none` turns the native library off |
 | `LAPIS_KERNELS` | the path of another build of the library |
 
-Completion of commands and options, for bash (`zsh` and `fish` likewise):
+The tab key completes commands, options, files, packaged models, recipes, studies, presets and cost tables, once the
+start file of the shell has this line:
 
 ```sh
-eval "$(_LAPIS_COMPLETE=bash_source lapis)"
+eval "$(_LAPIS_COMPLETE=bash_source lapis)"   # bash 4.4 or newer: in ~/.bashrc
+eval "$(_LAPIS_COMPLETE=zsh_source lapis)"    # zsh: in ~/.zshrc, after compinit
+_LAPIS_COMPLETE=fish_source lapis | source    # fish: in ~/.config/fish/config.fish
 ```
 """
 

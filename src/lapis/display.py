@@ -29,6 +29,8 @@ class Display:
             TextColumn("{task.fields[note]}"),
             console=self.console,
             disable=quiet or not self.console.is_terminal,
+            # What is printed meanwhile goes above the bar, unless it goes into a file or a pipe.
+            redirect_stdout=sys.stdout.isatty(),
         )
         self.task = self.bar.add_task(name, total=total, completed=done, note="")
 

@@ -1,4 +1,4 @@
-"""Atomic writing: a file is complete or does not exist."""
+"""Atomic writing: a file is complete or does not exist, and a failure leaves no folder behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import io
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,16 +17,56 @@ from lapis.errors import LapisError
 PARTIAL = ".partial-"
 
 
-def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents for the block; if the block fails, those that were made and are empty are removed.
+
+    A folder that cannot be made is the block's first failure.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in missing:
+            with suppress(OSError):
+                place.rmdir()
+        raise
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that cannot be made or written, before work that would be lost; nothing is made."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise LapisError(f"cannot make the folder {folder}: {nearest} is a file; choose another {option}")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise LapisError(f"cannot write to {folder}: {nearest} is read-only; choose another {option}")
+
+
+def check_target(path: Path | None, option: str) -> None:
+    """Refuse a file that cannot be written, before work that would be lost; nothing is made. None is no file."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise LapisError(f"{path} is a folder; give {option} the name of a file")
+    check_folder(path.parent, option)
+
+
+def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], None]) -> None:
     """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one, never a part.
 
     `content` is the bytes, or a function that writes them to an open file.
     """
+    path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{PARTIAL}{path.name}.")
+        with new_folder(path.parent):
+            _write_beside(path, content)
     except OSError as error:
         raise LapisError(f"cannot write {path}: {error.strerror}; choose a folder that can be written") from error
+
+
+def _write_beside(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{PARTIAL}{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             if callable(content):

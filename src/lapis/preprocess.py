@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,9 @@ from lapis.errors import LapisError
 
 Pixels = npt.NDArray[np.uint8]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+
+# What Pillow can read: a path, the bytes of a file, a file opened for reading bytes, or an image of Pillow's own.
+Readable = str | Path | bytes | bytearray | memoryview | BinaryIO | Image.Image
 
 Triple = tuple[float, float, float]
 
@@ -119,27 +124,47 @@ def normalisation(name: str) -> tuple[Triple, Triple]:
     return NORMALISATIONS[name]
 
 
-def read_image(path: str | Path) -> Pixels:
-    """Pixels (height, width, 3) of an image file."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableImageError(str(path), error.strerror or str(error)) from error
-    return decode_image(data, str(path))
+def read_image(source: Readable) -> Pixels:
+    """Pixels (height, width, 3) of an image file, of its bytes, of an open file or of a Pillow image."""
+    if isinstance(source, Image.Image):
+        with _named_errors(f"of mode {source.mode}"):
+            return _upright(source, f"of mode {source.mode}")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return decode_image(bytes(source), f"of {len(source)} bytes")
+    if isinstance(source, (str, Path)):
+        try:
+            data = Path(source).read_bytes()
+        except OSError as error:
+            raise UnreadableImageError(str(source), error.strerror or str(error)) from error
+        return decode_image(data, str(source))
+    data = source.read()
+    if not isinstance(data, bytes):
+        raise LapisError(f"a file that gives {type(data).__name__} was given as an image; open it with mode 'rb'")
+    return decode_image(data, f"of {len(data)} bytes")
 
 
 def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
+    with _named_errors(where), Image.open(io.BytesIO(data)) as image:
+        return _upright(image, where)
+
+
+@contextmanager
+def _named_errors(where: str) -> Iterator[None]:
+    """Every way in which Pillow fails, as one kind of error that names the image."""
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            # Cameras store a photo as the sensor lay, and how to turn it beside it.
-            return _as_rgb(ImageOps.exif_transpose(image), where)
+        yield
     except UnreadableImageError:
         raise
     except UnidentifiedImageError as error:
         raise UnreadableImageError(where, "it is not an image; use PNG, JPEG, WebP or another common format") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnreadableImageError(where, str(error)) from error
+
+
+def _upright(image: Image.Image, where: str) -> Pixels:
+    """Cameras store a photo as the sensor lay, and beside it how to turn it."""
+    return _as_rgb(ImageOps.exif_transpose(image), where)
 
 
 def _as_rgb(image: Image.Image, where: str) -> Pixels:

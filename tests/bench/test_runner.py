@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -67,6 +68,17 @@ def test_without_someone_to_tell_a_failure_is_raised() -> None:
 
     with pytest.raises(LapisError, match="it broke"):
         take_turns({"weak": fail}, 1)
+
+
+def test_the_warnings_of_what_is_timed_are_not_shown() -> None:
+    def warn() -> None:
+        warnings.warn("a rival warns", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        measure(Task("t", "s", {"ours": work(1), "theirs": warn}, warn, {}), 1, 1)
+        warn()
+    assert [str(one.message) for one in seen] == ["a rival warns"]
 
 
 def test_no_rounds_is_an_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from lapis.bench.joules import packages
 from lapis.bench.soak import SoakRow
 from lapis.cli import main
 from lapis.cli.bench import command
+from lapis.cli.bench.columns import COLUMNS
 from lapis.config import preset
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
@@ -96,6 +98,10 @@ def test_a_table_is_printed_and_nothing_written(
     assert main(_words(name, network)) == EXIT_OK
     printed = capsys.readouterr().out
     assert EXPLAINED[name] in printed
+    shown = importlib.import_module(f"lapis.cli.bench.{name}").SHOWN
+    lines = printed.splitlines()
+    for column in [COLUMNS[field] for field in shown if field != "joules_per_image"]:
+        assert f"{column.title}: {column.meaning}" in lines
     assert "thread(s)" not in printed
     assert list(workplace.iterdir()) == []
 
@@ -155,6 +161,18 @@ def test_settings_are_in_the_titles_and_progress_on_stderr(
 
 
 @needs_library
+def test_what_rivals_print_stays_out_of_the_output(
+    network: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "sitecustomize.py").write_text("import sys; print('a rival warns', file=sys.stderr)")
+    monkeypatch.setenv("PYTHONPATH", str(workplace))
+    assert main(_words("engine", network)) == EXIT_OK
+    captured = capfd.readouterr()
+    assert CONTENDERS["torch"].label in captured.out
+    assert "a rival warns" not in captured.out + captured.err
+
+
+@needs_library
 def test_a_soak_that_does_not_hold_exits_with_a_broken_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,7 +218,7 @@ def test_a_race_of_engines_that_are_all_missing_is_an_error(
     error = capsys.readouterr().err
     assert CONTENDERS["onnx"].label in error
     assert "nothing was measured" in error
-    assert list((workplace / "results").iterdir()) == []
+    assert list(workplace.iterdir()) == []
 
 
 @pytest.mark.parametrize(

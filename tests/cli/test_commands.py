@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 import lapis
 from lapis import native
 from lapis.cli import VERBS, main
-from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_OK
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -35,9 +36,47 @@ def test_the_package_imports_without_torch() -> None:
     assert done.stdout.strip() == lapis.__version__
 
 
-def test_an_unknown_command_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trian"]) == EXIT_BAD_INPUT
-    assert "trian" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["predcit"], "predict"), (["trian"], "train"), (["bench", "kernals"], "kernels")]
+)
+def test_a_misspelled_command_is_bad_input_and_the_nearest_is_named(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == EXIT_BAD_INPUT
+    error = capsys.readouterr().err
+    assert words[-1] in error
+    assert f"did you mean {meant!r}?" in error
+
+
+def test_an_unknown_option_before_a_command_is_still_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--debgu"]) == EXIT_BAD_INPUT
+    assert "--debug" in capsys.readouterr().err
+
+
+# Commands that print by click, by rich, by print, as help and as an error.
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info",
+        "energy --paper",
+        "predict lapis_tiny_cifar10 slice:0",
+        "--help",
+        "train --help",
+        "predcit 2>&1",
+        "--version",
+    ],
+)
+@pytest.mark.parametrize("reader", ["true", "head -n 1"])
+def test_a_reader_that_leaves_early_ends_the_command_quietly(words: str, reader: str) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed: it tells the exit code of each command in a pipe")
+    # `true` has ended long before Python writes; `head` may read all of a short output.
+    code = f"{sys.executable} -m lapis.cli {words} | {reader} >/dev/null; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run([bash, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    codes = {EXIT_CLOSED_PIPE} if reader == "true" else {EXIT_CLOSED_PIPE, EXIT_OK, EXIT_BAD_INPUT}
+    assert int(done.stdout) in codes
 
 
 def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,8 +55,26 @@ def test_shards_of_a_packed_network_merge_to_the_whole(
         parts.append(tmp_path / f"{shard}.json")
         parts[-1].write_text(json.dumps(_json(capsys, *words, "--shard", f"{shard}/3")))
     merged = _json(capsys, "merge", *map(str, parts))
-    assert [merged[name] for name in ("top1", "top5", "images")] == [whole[name] for name in ("top1", "top5", "images")]
-    assert whole["images"] == COUNT
+    kept = (
+        "model",
+        "state",
+        "executor",
+        "top1",
+        "top5",
+        "images",
+        "activity",
+        "config",
+        "classes_matched",
+        "trained_on",
+    )
+    assert {name: merged[name] for name in kept} == {name: whole[name] for name in kept}
+    assert merged["energy"] == whole["energy"]
+    assert merged["energy"]["energy_mj"] > 0
+    assert whole["images"] == merged["tally"]["images"] == COUNT
+    assert main(["merge", *map(str, parts)]) == EXIT_OK
+    merged_text = capsys.readouterr().out
+    assert main(list(words)) == EXIT_OK
+    assert capsys.readouterr().out == merged_text
     assert main(["merge", str(parts[0])]) == EXIT_BAD_INPUT
     assert "missing: [1, 2]" in capsys.readouterr().err
 
@@ -85,3 +103,24 @@ def test_a_shard_that_does_not_exist_is_refused(
 ) -> None:
     assert main(["evaluate", str(packed), "--data", str(cifar), f"--shard={shard}"]) == EXIT_BAD_INPUT
     assert "shard" in capsys.readouterr().err
+
+
+def test_shards_of_different_networks_do_not_merge(
+    packed: Path, cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.safetensors"
+    save(other, wide_network(depth=1, classes=10))
+    parts = []
+    for shard, model in enumerate((packed, other)):
+        words = ("evaluate", str(model), "--data", str(cifar), "--limit", "4", "--shard", f"{shard}/2")
+        parts.append(tmp_path / f"{shard}.json")
+        parts[-1].write_text(json.dumps(_json(capsys, *words)))
+    assert main(["merge", *map(str, parts)]) == EXIT_BAD_INPUT
+    assert "different networks" in capsys.readouterr().err
+
+
+def test_what_is_no_result_does_not_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, text in enumerate(("{", "[]", "{}", json.dumps({"tally": {}}))):
+        (tmp_path / f"{number}.json").write_text(text)
+        assert main(["merge", str(tmp_path / f"{number}.json")]) == EXIT_BAD_INPUT
+        assert capsys.readouterr().err.startswith("lapis: error: ")

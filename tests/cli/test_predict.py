@@ -1,11 +1,16 @@
-"""`lapis predict`: names, JSON, refusals, and no torch."""
+"""`lapis predict`: what it takes, names, JSON, CSV, progress, refusals, and no torch."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +20,8 @@ from PIL import Image
 from lapis import pack
 from lapis.cli import main
 from lapis.cli.predict import command
-from lapis.errors import EXIT_BAD_INPUT
+from lapis.data.slice import load_slice
+from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK
 from lapis.runtime import Session
 from tests.networks import wide_network
 
@@ -66,3 +72,141 @@ def test_a_prediction_never_imports_torch(model: Path, image: Path) -> None:
         f"from lapis.cli import main; sys.exit(main(['predict', {str(model)!r}, {str(image)!r}]))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def _album(folder: Path) -> Path:
+    """Pictures in a folder, in one below it and in a hidden one, beside a file that is no picture."""
+    for number, name in enumerate(("b.png", "a.png", "below/c.png", ".hidden/d.png")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(load_slice().images[number]).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def _answered(capsys: pytest.CaptureFixture[str], *words: str, code: int = EXIT_OK) -> dict[str, Any]:
+    assert main(["predict", *words, "--json"]) == code
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return record
+
+
+def test_a_folder_stands_for_its_pictures_and_those_below(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    album = _album(tmp_path / "album")
+    answers = _answered(capsys, str(model), str(album))["answers"]
+    assert [answer["image"] for answer in answers] == [str(album / name) for name in ("a.png", "b.png", "below/c.png")]
+
+
+def test_a_pattern_that_no_shell_expanded_stands_for_its_matches(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    album = _album(tmp_path / "album")
+    answers = _answered(capsys, str(model), str(album / "**" / "[ac].png"))["answers"]
+    assert [answer["image"] for answer in answers] == [str(album / "a.png"), str(album / "below/c.png")]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(
+    model: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = image.rename(image.with_name("image[1].png"))
+    assert [answer["image"] for answer in _answered(capsys, str(model), str(named))["answers"]] == [str(named)]
+
+
+def test_a_packaged_image_is_answered_as_its_pixels_are(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = _answered(capsys, str(model), "slice:7")["answers"][0]
+    assert answer["image"] == "slice:7"
+    assert answer["classes"][0]["logit"] == Session(model).predict(load_slice().images[7])[0][0].logit
+
+
+def test_the_bytes_of_an_image_come_from_standard_input(
+    model: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(image.read_bytes())))
+    answers = _answered(capsys, str(model), "-", str(image))["answers"]
+    assert [answer["image"] for answer in answers] == ["-", str(image)]
+    assert answers[0]["classes"] == answers[1]["classes"]
+
+
+@pytest.mark.parametrize("bad", ["noise.png", "none.png", "empty", "*.gif", "slice:400", "-"])
+def test_a_bad_image_is_reported_and_the_others_are_answered(
+    bad: str, model: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(image.parent)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    Path("noise.png").write_bytes(b"not an image")
+    Path("empty").mkdir()
+    assert main(["predict", str(model), bad, image.name]) == EXIT_INCOMPLETE
+    captured = capsys.readouterr()
+    assert image.name in captured.out
+    assert "1 in all" in captured.out
+    assert "1 could not be read" in captured.out
+    assert captured.err.startswith("lapis: error: ")
+    assert bad in captured.err
+    assert captured.err.count("\n") == 1
+    record = _answered(capsys, str(model), bad, image.name, code=EXIT_INCOMPLETE)
+    assert [one["image"] for one in record["unreadable"]] == [bad]
+    assert main(["predict", str(model), bad]) == EXIT_BAD_INPUT
+    assert capsys.readouterr().out == ""
+
+
+def test_the_csv_holds_a_row_per_class_and_one_per_bad_image(
+    model: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "new" / "answers.csv"
+    words = [str(model), str(image), "none.png", "--top", "2", "--csv", str(table)]
+    record = _answered(capsys, *words, code=EXIT_INCOMPLETE)
+    assert record["written"] == str(table)
+    with table.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(row["image"], row["rank"]) for row in rows] == [(str(image), "1"), (str(image), "2"), ("none.png", "")]
+    for row, one in zip(rows, record["answers"][0]["classes"], strict=False):
+        assert (int(row["index"]), row["name"], float(row["logit"])) == (one["index"], one["name"], one["logit"])
+    assert "No such file" in rows[2]["error"]
+
+
+def test_no_csv_is_left_where_nothing_was_answered_or_could_be_written(
+    model: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    for words in (["none.png", "--csv", str(tmp_path / "new" / "a.csv")], [str(image), "--csv", str(image / "a.csv")]):
+        assert main(["predict", str(model), *words]) == EXIT_BAD_INPUT
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_answers_are_printed_before_all_images_are_read(
+    model: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lapis.cli.predict.BATCH", 1)
+    printed: list[str] = []
+    predict = Session.predict
+
+    def spy(self: Session, images: Any, k: int) -> Any:
+        printed.append(capsys.readouterr().out)
+        return predict(self, images, k)
+
+    monkeypatch.setattr(Session, "predict", spy)
+    assert main(["predict", str(model), str(image), "slice:1"]) == EXIT_OK
+    assert printed[0] == ""
+    assert printed[1].startswith(str(image))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_for_terminals_and_never_among_the_answers(terminal: bool, model: Path) -> None:
+    words = [sys.executable, "-m", "lapis.cli", "predict", str(model), *(f"slice:{number}" for number in range(20))]
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=writer, env={**os.environ, "TERM": "xterm"})
+    os.close(writer)
+    out = done.communicate()[0].decode()
+    assert done.returncode == EXIT_OK
+    progress = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert ("20/20" in progress) == terminal
+    assert terminal or progress == ""
+    assert out.count("slice:") == 20
+    assert "\x1b" not in out
+
+
+def test_one_thread_is_one_thread(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for threads, text in ((1, ", 1 thread\n"), (2, ", 2 threads\n")):
+        assert main(["predict", str(model), "slice:0", "--threads", str(threads)]) == EXIT_OK
+        assert text in capsys.readouterr().out

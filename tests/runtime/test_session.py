@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import subprocess
@@ -157,3 +158,36 @@ print(json.dumps([lapis.Session({str(packed)!r}, native=n).run(images).tolist() 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     want = network.real_logits(integer.run(network, images_for(network, 2))).tolist()
     assert json.loads(done.stdout) == [want, want]
+
+
+def test_an_image_is_the_same_in_every_form(session: Session, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 3), dtype=np.uint8)
+    path = tmp_path / "image.png"
+    Image.fromarray(pixels).save(path)
+    want = session.run(pixels)
+    data = path.read_bytes()
+    with path.open("rb") as opened, Image.open(path) as picture:
+        forms = [path, str(path), data, bytearray(data), memoryview(data), io.BytesIO(data), opened, picture]
+        for form in forms:
+            assert (session.run(form) == want).all(), type(form)
+    with Image.open(path) as picture:
+        many = session.run([path, data, io.BytesIO(data), picture, pixels])
+    assert (many == want).all()
+    assert len(many) == 5
+
+
+def test_a_pillow_photo_is_turned_as_its_file_is(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 30, 3), dtype=np.uint8)).save(path, exif=exif)
+    with Image.open(path) as picture:
+        assert (session.read(picture) == session.read(path)).all()
+
+
+def test_what_holds_no_image_is_one_clear_error(session: Session) -> None:
+    for bad in (b"", b"noise", io.BytesIO(b"noise")):
+        with pytest.raises(LapisError, match=r"cannot read image of \d bytes"):
+            session.run(bad)
+    with pytest.raises(LapisError, match="mode 'rb'"):
+        session.run(io.StringIO("text"))  # type: ignore[arg-type]

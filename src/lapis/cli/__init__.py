@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 
 import click
+from click.shell_completion import shell_complete
 
 import lapis
-from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
+from lapis.cli.groups import Commands
+from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_OK, LapisError
+
+NAME = "lapis"
+# With this variable a shell asks for completions, and for the script that switches them on.
+COMPLETE = "_LAPIS_COMPLETE"
 
 # In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
 VERBS = {
@@ -31,7 +39,7 @@ VERBS = {
 }
 
 
-class Verbs(click.Group):
+class Verbs(Commands):
     """A group whose commands are imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,7 +63,8 @@ class Verbs(click.Group):
 def app(debug: bool) -> None:
     """Laplacian spiking attention: train, convert exactly to first spikes, run in integers.
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
+    Exit codes: 0 done, 1 a check failed, 2 bad input, 3 some images could not be read, 130 interrupted, 141 the reader
+    of the output is gone.
 
     \b
     Example:
@@ -66,8 +75,23 @@ def app(debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors go to stderr in one line."""
     words = sys.argv[1:] if arguments is None else arguments
+    asked = os.environ.get(COMPLETE)
+    if asked:
+        return shell_complete(app, {}, NAME, COMPLETE, asked)
     try:
-        result = app.main(args=words, prog_name="lapis", standalone_mode=False)
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return EXIT_CLOSED_PIPE
+    return code
+
+
+def _run(words: list[str]) -> int:
+    try:
+        # app.main would do the same, but ends the process with exit code 1 where a pipe is closed.
+        with app.make_context(NAME, list(words)) as context:
+            result = app.invoke(context)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -76,9 +100,20 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        raise
     except (LapisError, OSError) as error:
         if "--debug" in words:
             traceback.print_exc()
         click.echo(f"lapis: error: {error}", err=True)
         return EXIT_BAD_INPUT
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: Python would report the closed pipe once more when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

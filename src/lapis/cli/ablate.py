@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.completion import MODEL, RECIPE, Named
 from lapis.cli.options import (
     data_option,
     device_option,
@@ -17,14 +18,19 @@ from lapis.cli.options import (
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
+STUDIES = ("relation", "deployment", "activation", "sparsity")
+STUDY = Named("study", lambda: STUDIES)
+
 
 @click.command()
-@click.argument("study")
-@click.option("--recipe", help="The recipe to vary; cifar10_tiny by default, cifar10_tiny_sparse for sparsity.")
+@click.argument("study", type=STUDY)
+@click.option(
+    "--recipe", type=RECIPE, help="The recipe to vary; cifar10_tiny by default, cifar10_tiny_sparse for sparsity."
+)
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study; runs/ablate_STUDY by default.")
-@click.option("--start", help="First weights of every variant; later stages start from earlier ones.")
-@click.option("--teacher", help="Teacher of every variant; an empty string switches distillation off.")
+@click.option("--start", type=MODEL, help="First weights of every variant; later stages start from earlier ones.")
+@click.option("--teacher", type=MODEL, help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every variant.")
 @device_option
@@ -72,16 +78,17 @@ def command(
         records = run_study(rows, numbers, data, folder, processes, quiet)
     finally:
         leave(processes)
+    facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
     if records is None:
         click.echo(f"stopped; the same command continues {folder}", err=True)
+        if as_json and processes.first:
+            click.echo(json.dumps(facts))
         return EXIT_INTERRUPTED
     if processes.first:
         title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
         files = write_study(study, title, records, folder)
         if as_json:
-            click.echo(
-                json.dumps({"study": study, "recipe": recipe, "rows": records, "files": [str(f) for f in files]})
-            )
+            click.echo(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
         else:
             click.echo(f"{title}\n{table(study, records)}\n" + "\n".join(f"wrote {file}" for file in files))
     return EXIT_OK

@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.simulate import Events, Simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.files import save_figure
+from lapis.files import check_target, save_figure
 from lapis.report.neuron_figure import neuron_figure
 from lapis.trace import POINTS, Tally
 
@@ -24,7 +25,7 @@ BATCH = 4
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 slice by default")
 @images_option(2)
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
@@ -54,6 +55,7 @@ def command(
     Example:
       lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
     """
+    check_target(picture, "--picture")
     network = models.open(model).network()
     simulator, events, tally = Simulator(network), Events(), Tally()
     answers: list[int] = []

@@ -14,10 +14,12 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis.bench.machine import processor
+from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option, trained_on_note
 from lapis.data.images import Labels
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.files import check_folder
 from lapis.preprocess import Pixels
 from lapis.report import checks
 from lapis.report.page import write_page
@@ -33,7 +35,7 @@ ReportLine = Callable[[str, str], None]
 
 
 @click.command()
-@click.option("--model", help=f"A packed file or a packaged model's name; {MODEL} by default.")
+@click.option("--model", type=MODEL_TYPE, help=f"A packed file or a packaged model's name; {MODEL} by default.")
 @click.option("--train", is_flag=True, help="First train the smoke recipe (about a minute), convert it and pack it.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True, help="Folder.")
 @json_option
@@ -58,7 +60,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
             click.echo(f"{step:<9} {line}")
 
     started = time.perf_counter()
-    _create_folder(out)
+    check_folder(out, "--out")
     packaged = None if train else _packaged(model)
     if packaged is not None:
         results = run_checks(packaged, "", out, started, report)
@@ -186,13 +188,6 @@ def _packaged(model: str | None) -> Path | None:
     if opened.kind != "packed":
         raise LapisError(f"{model} is {models.KINDS[opened.kind]}; the demo takes a packed file: lapis pack {model}")
     return opened.path
-
-
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
 
 
 def _unused(folder: Path) -> Path:

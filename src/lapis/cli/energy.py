@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from lapis import models, runs
+from lapis.cli.completion import COSTS, MODEL_OR_PRESET
+from lapis.cli.console import TableConsole
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
@@ -19,7 +20,7 @@ from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.files import csv_text, write_text
+from lapis.files import check_target, csv_text, write_text
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
@@ -27,22 +28,23 @@ from lapis.scores import WATCHED_IMAGES
 from lapis.settings import pairs, with_settings
 from lapis.trace import POINTS, Point, Tally
 
-_TABLE_WIDTH = 100
 # Images per batch; the codes of a batch are kept in memory.
 BATCH = 32
 _POINTS = f"Points: {', '.join(POINTS)}, or all."
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=MODEL_OR_PRESET)
 @click.option(
     "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of neurons that fire; may be repeated. {_POINTS}"
 )
 @click.option("--activities", type=click.Path(path_type=Path), help="Measured activities: a tally saved as JSON.")
-@click.option("--data", help="Measure the activities of MODEL on this data.")
+@click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
 @click.option("--convention", default="paper", show_default=True, help=f"What is counted: {', '.join(CONVENTIONS)}.")
-@click.option("--costs", default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file.")
+@click.option(
+    "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
+)
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
 @click.option("--per-block", is_flag=True, help="One row per block and operator.")
@@ -76,6 +78,8 @@ def command(
       lapis energy --paper
       lapis energy lapis_large --activity all=0.3 --compare
     """
+    check_target(csv, "--csv")
+    check_target(chart, "--chart")
     if paper:
         if chart is not None:
             raise LapisError("--chart draws the estimate of a MODEL; --paper prints a table, which --csv writes")
@@ -95,7 +99,7 @@ def command(
         }
         click.echo(json.dumps(content))
         return
-    console = _console()
+    console = TableConsole()
     console.print(_heading(model, config), soft_wrap=True)
     console.print(f"activities: {source}", soft_wrap=True)
     console.print(f"{result.convention.name} convention: {result.convention.counted}", soft_wrap=True)
@@ -110,14 +114,12 @@ def command(
 
 
 def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:
-    """The files that were asked for."""
-    written = []
+    """The files that were asked for. The chart comes first: it may fail, and then there is no CSV either."""
+    if chart is not None:
+        energy_chart(result, chart)
     if csv is not None:
         write_text(csv, result.to_csv(per_block))
-        written.append(csv)
-    if chart is not None:
-        written.append(energy_chart(result, chart))
-    return written
+    return [path for path in (csv, chart) if path is not None]
 
 
 _FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for each operation on it"}
@@ -221,11 +223,6 @@ def _memory(word: str) -> Memory:
     raise LapisError(f"--memory {word} is unknown; use {', '.join(MEMORY)}")
 
 
-def _console() -> Console:
-    """A console wide enough for the tables: rich would otherwise cut off digits in a narrow terminal or a pipe."""
-    return Console(highlight=False, width=max(Console().width, _TABLE_WIDTH))
-
-
 def _heading(model: str | None, config: LapisConfig) -> str:
     weights = "W32" if config.weight_bits == FLOAT_WEIGHTS else f"W{config.weight_bits}"
     return (
@@ -248,7 +245,7 @@ def _show_paper(as_json: bool, csv: Path | None) -> None:
         }
         click.echo(json.dumps(content))
     else:
-        console = _console()
+        console = TableConsole()
         console.print(energy_table.paper(shown))
         for figure in shown:
             if figure.difference and not figure.equal:

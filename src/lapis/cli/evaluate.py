@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
     json_option,
@@ -25,6 +26,7 @@ from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
 from lapis.display import Display
 from lapis.energy import energy_of
+from lapis.energy.activity import tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Preprocess, normalisation
@@ -72,9 +74,9 @@ class Work:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @data_option("Folder with CIFAR batches, tar shards or class folders")
-@click.option("--preset", help="Import foreign weights as this Lapis network, calibrated but not trained.")
+@click.option("--preset", type=PRESET, help="Import foreign weights as this Lapis network, calibrated but not trained.")
 @click.option(
     "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
 )
@@ -129,7 +131,7 @@ def command(
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
-    click.echo(json.dumps(record) if as_json else _table(record))
+    click.echo(json.dumps(record) if as_json else table(record))
 
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
@@ -154,6 +156,8 @@ def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) 
         "activity": {point: round(share, 6) for point, share in tally.activities().items()},
         "energy": energy_of(session.config, tally),
         "config": session.config.to_dict(),
+        # The counts behind the activities, from which `lapis merge` makes those of all shards.
+        "tally": tally_to_dict(tally),
     }
 
 
@@ -229,7 +233,8 @@ def _note(scores: Scores) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
-def _table(record: dict[str, Any]) -> str:
+def table(record: dict[str, Any]) -> str:
+    """A result as people read it."""
     lines = [
         f"{record['model']} ({record['state']})",
         f"top-1   {record['top1']:.2f} %",

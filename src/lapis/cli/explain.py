@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
+from lapis.files import check_target
 from lapis.report.page import write_page
 from lapis.report.page.open import explain
 
 
 @click.command()
-@click.argument("model")
-@click.argument("image")
+@click.argument("model", type=MODEL)
+@click.argument("image", type=click.Path())
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
@@ -29,6 +31,7 @@ def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> No
     Example:
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
     """
+    check_target(out, "--out")
     explained = explain(model, image)
     size = write_page(out, explained)
     best = int(explained.logits.argmax())

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lapis.cli.evaluate import table
 from lapis.cli.options import json_option
+from lapis.config import LapisConfig
+from lapis.energy import energy_of
+from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
 from lapis.runtime import Evaluation, merge
+from lapis.trace import Tally
 
 
 @click.command()
@@ -18,26 +25,55 @@ from lapis.runtime import Evaluation, merge
 def command(results: tuple[Path, ...], as_json: bool) -> None:
     """Combine the results that `lapis evaluate --shard I/N --json` printed on each process or machine.
 
-    Every shard is needed once; a missing or repeated shard, or one of another set, is an error.
+    Every shard is needed once; a missing or repeated shard, or one of another set or network, is an error. Activity
+    and energy are those of the images that all shards counted together.
 
     \b
     Example:
       lapis merge part0.json part1.json part2.json part3.json
     """
-    whole = merge(Evaluation.from_dict(_read(path)) for path in results)
-    if as_json:
-        click.echo(json.dumps(whole.to_dict()))
-        return
-    click.echo(f"top-1   {whole.top1:.2f} %\ntop-5   {whole.top5:.2f} %\nimages  {whole.images}")
-    if whole.unreadable:
-        click.echo(f"{len(whole.unreadable)} images could not be read and were left out")
+    record = _merged([_read(path) for path in results])
+    click.echo(json.dumps(record) if as_json else table(record))
 
 
-def _read(path: Path) -> dict[str, object]:
+def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One result with the fields of its parts; activity and energy follow from the counts of all of them."""
+    whole = merge(Evaluation.from_dict(record) for record in records)
+    config, tally = _config(records), Tally()
+    for record in records:
+        tally.merge(tally_from_dict(record.get("tally"), "a result's tally")[0])
+    return {
+        # A file may lie elsewhere on each machine, and a machine may have other kernels.
+        **{name: _joined(records, name) for name in ("model", "state", "executor")},
+        **whole.to_dict(),
+        "activity": {point: round(share, 6) for point, share in tally.activities().items()},
+        "energy": energy_of(config, tally),
+        "config": config.to_dict(),
+        "tally": tally_to_dict(tally),
+        "classes_matched": _joined(records, "classes_matched"),
+        # Every shard left the same images of the set out.
+        "trained_on": records[0].get("trained_on", 0),
+    }
+
+
+def _config(records: Sequence[dict[str, Any]]) -> LapisConfig:
+    """The configuration that all results share."""
+    first = records[0].get("config")
+    shared = ("config", "trained_on")
+    if not isinstance(first, dict) or any(r.get(name) != records[0].get(name) for r in records for name in shared):
+        raise LapisError("these results are of different networks; evaluate one network in all shards")
+    return LapisConfig.from_dict(first)
+
+
+def _joined(records: Sequence[dict[str, Any]], name: str) -> str:
+    return ", ".join(dict.fromkeys(str(record.get(name)) for record in records))
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise LapisError(f"{path} is not a result of lapis evaluate --json: {error}") from error
-    if not isinstance(content, dict):
-        raise LapisError(f"{path} is not a result of lapis evaluate --json: it holds no object")
+    if not isinstance(content, dict) or "tally" not in content:
+        raise LapisError(f"{path} is not a result of lapis evaluate --shard I/N --json; evaluate that shard again")
     return content

@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import preset
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
+from lapis.files import check_target
 from lapis.pack import pack, save
 
 # Preset, classes and the paper's size in MB of 10**6 bytes.
@@ -26,7 +28,7 @@ PAPER_SIZES = (
 
 
 @click.command()
-@click.argument("checkpoint", required=False)
+@click.argument("checkpoint", required=False, type=MODEL)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",
@@ -47,9 +49,10 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
       lapis pack runs/cifar10_tiny_w6 -o lapis_tiny.safetensors
       lapis pack --sizes
     """
+    check_target(out, "--out")
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
-        click.echo(json.dumps(rows) if as_json else _table(rows))
+        click.echo(json.dumps({"sizes": rows}) if as_json else _table(rows))
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")

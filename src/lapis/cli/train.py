@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
     data_option,
     device_option,
@@ -19,11 +20,13 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 
 
 @click.command()
-@click.argument("recipe", required=False)
+@click.argument("recipe", required=False, type=RECIPE)
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
-@click.option("--start", help="First weights: any file, run or name of a network; a packed file too.")
-@click.option("--teacher", help="Network to distil from: any file, run or name of a network; a packed file too.")
+@click.option("--start", type=MODEL, help="First weights: any file, run or name of a network; a packed file too.")
+@click.option(
+    "--teacher", type=MODEL, help="Network to distil from: any file, run or name of a network; a packed file too."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
 @device_option

@@ -11,16 +11,17 @@ import click
 import numpy as np
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.files import write_atomically
+from lapis.files import check_target, write_atomically
 from lapis.pack import pack
 from lapis.pack.format import DTYPES, entries
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write every array, unpacked, to this .npz file.")
 @json_option
 def command(file: str, out: Path | None, as_json: bool) -> int:
@@ -32,6 +33,7 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
     Example:
       lapis unpack lapis_tiny.safetensors -o lapis_tiny.npz
     """
+    check_target(out, "--out")
     opened = models.open(file)
     if opened.kind != "packed" or opened.path is None:
         raise LapisError(f"{file} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lapis import models, native
+from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
 from lapis.convert.agreement import Executor, spiking_executor, verify
 from lapis.data.images import spread
@@ -34,7 +35,7 @@ BATCH = 8
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 slice by default")
 @images_option(16)
 @click.option(

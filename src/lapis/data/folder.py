@@ -16,9 +16,7 @@ def class_folders(folder: Path) -> list[Path]:
     """The folders that hold images, sorted by name."""
     if not folder.is_dir():
         return []
-    return sorted(
-        path for path in folder.iterdir() if path.is_dir() and any(_is_image(file) for file in path.iterdir())
-    )
+    return sorted(path for path in folder.iterdir() if path.is_dir() and any(is_image(file) for file in path.iterdir()))
 
 
 def load_folder(folder: Path) -> FileImages:
@@ -50,11 +48,12 @@ def _load(folders: list[Path], numbers: list[int], classes: tuple[str, ...]) -> 
     paths: list[Path] = []
     labels: list[int] = []
     for path, number in zip(folders, numbers, strict=True):
-        files = sorted(file for file in path.iterdir() if _is_image(file))
+        files = sorted(file for file in path.iterdir() if is_image(file))
         paths += files
         labels += [number] * len(files)
     return FileImages(tuple(paths), np.asarray(labels, np.int64), classes)
 
 
-def _is_image(path: Path) -> bool:
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image that is not hidden."""
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")

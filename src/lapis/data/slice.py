@@ -8,10 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lapis.preprocess import decode_image
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels, decode_image
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TILES, SIDE = 20, 32
+# `slice:N` names image N of the slice wherever a command takes an image.
+SLICE = "slice:"
 
 
 class Slice(NamedTuple):
@@ -28,3 +31,12 @@ def load_slice() -> Slice:
     tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
     digits = (assets / "cifar10_test_slice.labels").read_text().strip()
     return Slice(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
+
+
+def named_image(name: str) -> tuple[Pixels, str]:
+    """The pixels (32, 32, 3) and the class of the packaged image that `slice:N` names."""
+    images, labels = load_slice()
+    number = name.removeprefix(SLICE)
+    if not number.isdecimal() or int(number) >= len(images):
+        raise LapisError(f"{name!r} is not a packaged image; use {SLICE}0 to {SLICE}{len(images) - 1}")
+    return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]

@@ -16,6 +16,7 @@ from pathlib import Path
 from lapis.data.cifar import find_layout
 from lapis.data.open import HOW_TO_GET
 from lapis.errors import LapisError
+from lapis.files import new_folder
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 30
@@ -59,8 +60,7 @@ def cache_folder() -> Path:
 
 def download(archive: Archive, folder: Path) -> None:
     """Fetch, verify, unpack; nothing that fails its checksum is unpacked."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+    with new_folder(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         file = Path(temporary) / "archive.tar.gz"
         try:
             with urllib.request.urlopen(archive.url, timeout=TIMEOUT_SECONDS) as answer, file.open("wb") as out:

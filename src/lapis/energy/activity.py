@@ -74,18 +74,22 @@ class Activities:
 
 def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None) -> None:
     """Write a tally as JSON, with the configuration of the measured network if it is given."""
+    write_text(Path(path), json.dumps(tally_to_dict(tally, config), indent=1) + "\n")
+
+
+def tally_to_dict(tally: Tally, config: LapisConfig | None = None) -> dict[str, Any]:
+    """A tally as a table for JSON: the content of its file."""
     points = [
         {"block": block, "point": point, "fired": tally.fired[block, point], "neurons": tally.neurons[block, point]}
         for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1])))
     ]
-    content = {
+    return {
         "kind": _FILE_KIND,
         "version": _FILE_VERSION,
         "images": tally.images,
         "config": None if config is None else config.to_dict(),
         "points": points,
     }
-    write_text(Path(path), json.dumps(content, indent=1) + "\n")
 
 
 def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:
@@ -94,6 +98,11 @@ def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise LapisError(f"{path} is not a readable tally: {error}") from error
+    return tally_from_dict(content, str(path))
+
+
+def tally_from_dict(content: Any, path: str) -> tuple[Tally, LapisConfig | None]:
+    """The inverse of `tally_to_dict`; every count is checked, and errors name the file at `path`."""
     if not isinstance(content, dict) or content.get("kind") != _FILE_KIND or content.get("version") != _FILE_VERSION:
         raise LapisError(f"{path} is not a {_FILE_KIND} of version {_FILE_VERSION}; `save_tally` writes them")
     entries = content.get("points")

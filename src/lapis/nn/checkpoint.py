@@ -18,15 +18,16 @@ from lapis.nn.model import LapisViT
 from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
 
 
-def save_network(path: Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
+def save_network(path: str | Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
     """Write `model` and the metadata in `extra`, atomically: the file is complete or does not exist."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     metadata = {"config": model.config.to_dict(), **(extra or {})}
     write_atomically(path, save(tensors, metadata={CHECKPOINT_KEY: json.dumps(metadata, sort_keys=True)}))
 
 
-def load_network(path: Path) -> LapisViT:
+def load_network(path: str | Path) -> LapisViT:
     """The network of a file that `save_network` wrote, in evaluation mode."""
+    path = Path(path)
     tensors, metadata = read_tensors(path)
     if CHECKPOINT_KEY not in metadata:
         raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")

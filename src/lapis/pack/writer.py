@@ -24,7 +24,7 @@ from lapis.pack.format import (
 )
 
 
-def save(path: Path, network: Network) -> int:
+def save(path: str | Path, network: Network) -> int:
     """Write a packed network atomically; returns the number of bytes."""
     data = pack(network)
     write_atomically(path, data)

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from lapis import models
 from lapis import native as kernels
@@ -17,11 +18,11 @@ from lapis.deploy import integer
 from lapis.deploy.arithmetic import Float32, Int64, real_logits
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels, read_image
+from lapis.preprocess import Pixels, Readable, read_image
 from lapis.runtime.engine import Engine, check_runnable, check_threads
 from lapis.trace import Watched
 
-ImageLike = str | Path | Pixels
+ImageLike = Readable | Pixels
 ImagesLike = ImageLike | Sequence[ImageLike]
 
 NUMPY = "numpy"
@@ -38,7 +39,10 @@ class Prediction:
 
 
 class Session:
-    """A deployed network on this machine: uint8 images of any size in, logits or class names out.
+    """A deployed network on this machine: images of any size in, logits or class names out.
+
+    An image is an array (height, width, 3) of bytes, a path, the bytes of a file (also as BytesIO or an open file), or
+    an image of Pillow's.
 
     `model` is whatever `lapis.models.open` takes (a packed file, a packaged name, a run's folder) or a Network; torch
     is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
@@ -94,16 +98,17 @@ class Session:
         return [self._ranked(row, k) for row in self.run(images)]
 
     def read(self, images: ImagesLike) -> Pixels:
-        """Arrays or files, one or many, as the (B, size, size, 3) bytes that the network takes."""
+        """Images of any kind, one or many, as the (B, size, size, 3) bytes that the network takes."""
         size = self.config.image_size
         if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.ndim == 4:
             if images.shape[1:] == (size, size, 3) and len(images) and self.preprocess.crop == 1.0:
                 return images
             items: Sequence[ImageLike] = list(images)
-        elif isinstance(images, (str, Path)) or (isinstance(images, np.ndarray) and images.ndim != 4):
+        elif _is_readable(images) or (isinstance(images, np.ndarray) and images.ndim != 4):
             items = [images]
         else:
-            items = list(images)
+            # A type guard narrows only where it holds.
+            items = list(images)  # type: ignore[arg-type]
         if not items:
             raise LapisError("no image was given; give at least one array (height, width, 3) of bytes, or a file")
         return np.stack([self.preprocess.resize(_pixels(item)) for item in items])
@@ -144,5 +149,10 @@ class Session:
         return [Prediction(int(i), self.name_of(int(i)), float(share[i]), float(logits[i])) for i in order]
 
 
+def _is_readable(image: object) -> TypeGuard[Readable]:
+    """Whether this is one image that Pillow reads, and not an array or a collection of images."""
+    return isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image)) or hasattr(image, "read")
+
+
 def _pixels(image: Any) -> npt.NDArray[Any]:
-    return read_image(image) if isinstance(image, (str, Path)) else np.asarray(image)
+    return read_image(image) if _is_readable(image) else np.asarray(image)

@@ -21,7 +21,7 @@ from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
 from lapis.display import Display
 from lapis.energy import energy_of, save_tally
 from lapis.errors import LapisError
-from lapis.files import remove_unfinished, write_text
+from lapis.files import check_folder, remove_unfinished, write_text
 from lapis.native import CodesError
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
@@ -83,8 +83,8 @@ _SYNC_BUFFERS = next(
 
 def train(
     recipe: Recipe,
-    data: Path | None,
-    out: Path,
+    data: str | Path | None,
+    out: str | Path,
     processes: Processes | None = None,
     resume: bool = False,
     quiet: bool = False,
@@ -95,6 +95,7 @@ def train(
     """
     spare_matrix_unit()
     processes = processes or Processes(0, 1, choose_device("auto"))
+    data, out = None if data is None else Path(data), Path(out)
     if not resume and (out / STATE_FILE).exists():
         raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
     state = load_state(out) if resume else None
@@ -104,20 +105,19 @@ def train(
             raise LapisError(
                 f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
             )
-    processes.barrier()  # no process writes before all have checked the folder
-    if processes.first:
-        prepare_folder(out, recipe)
+    check_folder(out, "--out")
+    # Data, first weights and teacher are opened before anything is written: a failed start leaves no folder.
     run = Run(recipe, data, out, processes, quiet or not processes.first)
     if state is not None:
         run.restore(state)
+    processes.barrier()  # no process writes before all have checked the folder
+    if processes.first:
+        prepare_folder(out, recipe)
     return run.run()
 
 
 def prepare_folder(out: Path, recipe: Recipe) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LapisError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
+    """Make the run's folder with its recipe, without what a killed run left unfinished."""
     remove_unfinished(out)
     write_text(out / RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from lapis.cli.bench import energy, engine, growth, kernels, memory, soak, stages
+from lapis.cli.groups import Commands
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
     """Measure speed, memory and energy on this machine.
 

@@ -6,41 +6,43 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """A title, the format of numbers (empty for text), and the meaning of the column."""
+    """A title, the format of numbers (empty for text), and the meaning of the column, which is printed below."""
 
     title: str
-    form: str = ""
-    meaning: str = ""
+    form: str
+    meaning: str
 
 
 # By the field of the row; a field means the same in every benchmark.
 COLUMNS = {
-    "contender": Column("contender"),
-    "engine": Column("engine"),
-    "stage": Column("stage"),
+    "contender": Column("contender", "", "what does the task, our kernels first"),
+    "engine": Column("engine", "", "what runs the network; in a busy one many neurons fire"),
+    "stage": Column("stage", "", "a part of the network, summed over its blocks"),
     "median_ms": Column("ms", ".3f", "milliseconds of one call, median over rounds"),
     "spread": Column("spread", ".0%", "distance of the quartiles of ms, as a share of the median"),
-    "ms_per_image": Column("ms per image", ".3f", "median over rounds"),
+    "ms_per_image": Column("ms per image", ".3f", "milliseconds, median over rounds"),
     "cpu_ms_per_image": Column("CPU ms per image", ".3f", "all threads together, median over rounds"),
     "times_ours": Column("times ours", ".2f", "how many times longer than lapis, median over rounds"),
     "times_ours_low": Column("low", ".2f", "lower quartile of times ours"),
     "times_ours_high": Column("high", ".2f", "upper quartile of times ours"),
     "target": Column("target", ".2f", "the least that times ours should be"),
-    "peak_mb": Column("peak MB", ".1f", "memory of the whole process"),
+    "peak_mb": Column("peak MB", ".1f", "most memory that the whole process held"),
     "load_s": Column("load s", ".2f", "seconds from the file to a network that can run"),
     "gmac_per_s": Column("GMAC per s", ".1f", "billions of multiply-accumulates per second in a linear layer"),
     "share_of_limit": Column("of limit", ".0%", "GMAC per s as a share of what the multiply instruction reaches"),
-    "tokens": Column("tokens", "d"),
+    "tokens": Column("tokens", "d", "patches of one image, and the class token"),
     "ms_per_block": Column("ms per block", ".3f", "one image on 1 thread, median over rounds"),
     "attention_ms_per_block": Column("attention", ".3f", "the part of ms per block that attention takes, in one run"),
-    "predictions": Column("predictions", ","),
+    "predictions": Column("predictions", ",", "images that were classified"),
     "wrong": Column("wrong", ",", "answers that differ from the first of their image"),
     "growth_kb": Column("growth KB", ",", "how far the peak memory of the process rose"),
     "allowed_kb": Column("allowed KB", ",", "what the interpreter itself may need"),
-    "batch": Column("images", "d"),
-    "heads": Column("heads", "d"),
-    "channels": Column("channels", "d"),
-    "way": Column("way", "", "broadcast holds a difference for each pair and channel, fused is our kernel"),
+    "batch": Column("images", "d", "images of one call"),
+    "heads": Column("heads", "d", "attention heads"),
+    "channels": Column("channels", "d", "channels of one head"),
+    "way": Column(
+        "way", "", "broadcast holds a difference for each pair and channel, eager is plain torch, fused is our kernel"
+    ),
     "extra_mb": Column("MB", ".2f", "peak memory beyond inputs and result"),
     "joules_per_image": Column("J per image", ".6f", "energy of the whole processor, median over rounds"),
 }

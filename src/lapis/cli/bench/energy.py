@@ -12,6 +12,7 @@ from lapis.bench.joules import compare_energy, packages
 from lapis.bench.machine import machine
 from lapis.bench.worker import BenchLog
 from lapis.cli.bench.present import Findings, deliver, out_option, report_progress, rounds_option
+from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.runtime import Session
 
@@ -19,7 +20,7 @@ SHOWN = ("engine", "joules_per_image", "cpu_ms_per_image")
 
 
 @click.command()
-@click.argument("model", default="lapis_tiny_cifar10")
+@click.argument("model", default="lapis_tiny_cifar10", type=MODEL)
 @click.option(
     "--engine", "names", multiple=True, type=click.Choice(OTHER_ENGINES), default=OTHER_ENGINES,
     help="Other engines; may be repeated. Default: all.",

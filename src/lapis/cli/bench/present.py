@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from lapis import native
 from lapis.bench.networks import SHAPES
 from lapis.bench.results import write_csv
 from lapis.cli.bench.columns import COLUMNS
+from lapis.cli.console import TableConsole
 from lapis.cli.options import Decorator
 from lapis.errors import LapisError
-
-# In a narrow terminal or a pipe, rich would cut off digits.
-TABLE_WIDTH = 110
+from lapis.files import check_folder
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,13 @@ class Findings:
 
 
 def out_option(what: str = "a CSV") -> Decorator:
-    """--out; its folder is made before anything is measured, so that no result is lost."""
+    """--out; a folder that cannot be written is refused before anything is measured, so that no result is lost."""
     kind = click.Path(file_okay=False, path_type=Path)
     return click.option(
         "--out",
         type=kind,
         metavar="FOLDER",
-        callback=_create_folder,
+        callback=_check_folder,
         help=f"Write {what} to this folder. Default: no file.",
     )
 
@@ -91,15 +89,14 @@ def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[
         record = {"facts": dict(findings.facts), "rows": [asdict(row) for row in findings.rows], **findings.extra}
         click.echo(json.dumps({**record, "written": [str(path) for path in written]}))
         return
-    console = Console(highlight=False, width=max(Console().width, TABLE_WIDTH))
+    console = TableConsole()
     facts = findings.facts
     torch = f", torch {facts['torch']}" if "torch" in facts else ""
     console.print(f"{facts['machine']}, {facts['isa']}{torch}", markup=False)
     for title, rows in groupby(findings.rows, key=findings.title):
         console.print(_table(title, findings.shown, rows))
-    columns = [COLUMNS[name] for name in findings.shown]
-    meanings = [f"{column.title}: {column.meaning}" for column in columns if column.meaning]
-    for line in ("; ".join(meanings), *findings.notes):
+    meanings = [f"{COLUMNS[name].title}: {COLUMNS[name].meaning}" for name in findings.shown]
+    for line in (*meanings, *findings.notes):
         console.print(line, markup=False, soft_wrap=True)
     for path in written:
         console.print(f"wrote {path} ({path.stat().st_size} bytes)", markup=False, soft_wrap=True)
@@ -115,10 +112,7 @@ def _table(title: str, fields: Sequence[str], rows: Iterable[Any]) -> Table:
     return table
 
 
-def _create_folder(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
-    try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LapisError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
+def _check_folder(context: click.Context, option: click.Parameter, folder: Path | None) -> Path | None:
+    if folder is not None:
+        check_folder(folder, "--out")
     return folder

@@ -7,18 +7,15 @@ from typing import Any
 
 from lapis import models
 from lapis.config import DEPLOYED
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
-from lapis.errors import LapisError
+from lapis.data.slice import SLICE, named_image
 from lapis.models import Opened
 from lapis.preprocess import Pixels, read_image
 from lapis.report.page.explained import Explained
 from lapis.report.page.from_network import explain_network
 from lapis.runtime.session import NUMPY, Session
 
-SLICE = "slice:"
 
-
-def explain(model: str, image: str) -> Explained:
+def explain(model: str | Path, image: str | Path) -> Explained:
     """Run any model on an image file or `slice:N`: in its deployed form if it has one, else as in training."""
     opened = models.open(model)
     pixels, label = open_image(image)
@@ -31,15 +28,9 @@ def explain(model: str, image: str) -> Explained:
     return _explain_checkpoint(opened, pixels, details)
 
 
-def open_image(image: str) -> tuple[Pixels, str]:
+def open_image(image: str | Path) -> tuple[Pixels, str]:
     """Pixels (height, width, 3) and, for an image of the packaged slice, its label."""
-    if not image.startswith(SLICE):
-        return read_image(image), ""
-    images, labels = load_slice()
-    number = image[len(SLICE) :]
-    if not number.isdecimal() or int(number) >= len(images):
-        raise LapisError(f"{image!r} is not a packaged image; use {SLICE}0 to {SLICE}{len(images) - 1}")
-    return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]
+    return named_image(str(image)) if str(image).startswith(SLICE) else (read_image(image), "")
 
 
 def _deployable(opened: Opened) -> bool:

@@ -30,7 +30,7 @@ EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readou
 SCRIPTS = ("operator.js", "dom.js", "charts.js", "app.js")
 
 
-def write_page(path: Path, explained: Explained) -> int:
+def write_page(path: str | Path, explained: Explained) -> int:
     """Write the page and return its size in bytes."""
     return write_html(path, render(explained))
 
@@ -56,7 +56,7 @@ def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) 
     return "".join(parts.get(piece, piece) for piece in pieces)
 
 
-def write_html(path: Path, text: str) -> int:
+def write_html(path: str | Path, text: str) -> int:
     """Write a page atomically and return its size in bytes."""
     data = text.encode("utf-8")
     write_atomically(path, data)
