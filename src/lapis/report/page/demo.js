@@ -63,13 +63,13 @@ function equality() {
       {},
       line("th", [
         "executor",
+        "verdict",
         "images",
         "promise",
         "codes compared",
         "differ",
         "logits differ",
-        "seconds an image",
-        "",
+        "seconds per image",
       ]),
     ),
     element(
@@ -78,13 +78,13 @@ function equality() {
       ...data.equality.map((row) =>
         line("td", [
           row.name,
+          row.holds ? "✓ holds" : "✗ broken",
           String(row.images),
           row.promise === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),
           whole(row.codes_differing),
           String(row.images_with_other_logits),
           row.seconds_per_image.toPrecision(2),
-          row.holds ? "✓ holds" : "✗ broken",
         ]),
       ),
     ),
@@ -135,14 +135,6 @@ byId("foot").textContent =
   `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
 byId("training").hidden = !data.training;
 byId("training-says").textContent = data.training;
-byId("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
 for (const draw of [headline, answers, equality, energy, speed]) draw();
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  energy();
-}).observe(document.body);
+Dom.themeButton(energy);
+Dom.onWidth(energy);
