@@ -139,8 +139,10 @@ def test_rollout_is_the_product_of_the_rows_that_the_page_shows(
         page, tokens = open_page(explained), explained.config.tokens
         rows = np.array(
             page.evaluate(
-                """([depth, heads, tokens]) => Array.from({length: depth}, (_, b) => Array.from({length: heads}, (_, h) =>
-                Array.from({length: tokens}, (_, i) => Lapis.run.row(b, h, i).W)))""",
+                """([depth, heads, tokens]) => {
+                    const list = (length, make) => Array.from({length}, (_, n) => make(n));
+                    return list(depth, (b) => list(heads, (h) => list(tokens, (i) => Lapis.run.row(b, h, i).W)));
+                }""",
                 [explained.config.depth, explained.config.heads, tokens],
             )
         )

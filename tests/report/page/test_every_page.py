@@ -142,7 +142,7 @@ STOP = """() => {
     const box = node.getBoundingClientRect();
     const style = getComputedStyle(node);
     return {
-        name: node.getAttribute('aria-label') || node.textContent.trim() || node.closest('label')?.textContent || node.id,
+        name: node.getAttribute('aria-label') || node.textContent.trim() || node.closest('label')?.textContent,
         ring: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
         seen: box.width > 0 && box.bottom > 0 && box.top < innerHeight,
         at: [...document.querySelectorAll('*')].indexOf(node),

@@ -63,7 +63,6 @@ function equality() {
       {},
       line("th", [
         "executor",
-        "verdict",
         "images",
         "promise",
         "codes compared",
@@ -77,8 +76,7 @@ function equality() {
       {},
       ...data.equality.map((row) =>
         line("td", [
-          row.name,
-          row.holds ? "✓ holds" : "✗ broken",
+          row.holds ? `✓ ${row.name} holds` : `✗ ${row.name} broken`,
           String(row.images),
           row.promise === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),
@@ -123,7 +121,7 @@ function speed() {
           { className: "pace-bar" },
           element("span", { className: kind, style: `width:${(100 * ms) / longest}%` }),
         ),
-        element("b", {}, `${ms.toFixed(1)} ms`),
+        element("b", {}, `${Charts.number(ms)} ms`),
       ),
     ),
     ...(rival_ms === null ? [element("p", { className: "caption" }, `No comparison: ${rival}.`)] : []),
