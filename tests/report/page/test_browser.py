@@ -292,7 +292,7 @@ def test_the_map_stays_in_sight_while_its_panels_scroll(
     for view in ({"viewport": {"width": 1200, "height": 800}}, PHONE):
         page = open_page(explained, **view)
         for panel in ("#nearest", "#latencies", "#membrane", "#readout", "#raster"):
-            page.evaluate("(id) => document.querySelector(id).scrollIntoView({block: 'end'})", panel)
+            page.evaluate("(id) => document.querySelector(id).scrollIntoView({block: 'start'})", panel)
             top, bottom, height = page.evaluate("""(() => {
                 const box = document.querySelector('.picture').getBoundingClientRect();
                 return [box.top, box.bottom, innerHeight];
@@ -320,7 +320,7 @@ def test_what_the_page_leaves_out_is_said_where_it_is_missed(
 def test_colours_follow_weight_affinity_and_distance(page: Any) -> None:
     for show, letter in (("affinity", "A"), ("distance", "D"), ("weight", "W")):
         page.locator(f'[data-value="{show}"]').click()
-        assert page.inner_text("#scale-low").startswith(letter)
+        assert page.inner_text("#map-key").startswith(letter)
         patches = page.evaluate(f"Lapis.page.mapRow.{letter}.slice(1)")
         shares = page.evaluate("Lapis.page.lens.shades(Lapis.page.mapRow).shares.slice(1)")
         near, far = (min, max) if show == "distance" else (max, min)

@@ -61,15 +61,7 @@ function equality() {
     element(
       "thead",
       {},
-      line("th", [
-        "executor",
-        "images",
-        "promise",
-        "codes compared",
-        "differ",
-        "logits differ",
-        "seconds per image",
-      ]),
+      line("th", ["executor", "images", "promise", "codes compared", "differ", "logits differ", "seconds per image"]),
     ),
     element(
       "tbody",
