@@ -27,9 +27,9 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "explain-light": View(1160, 1090, "light", "body"),
-    "explain-dark": View(1200, 860, "dark", ".explorer"),
-    "explain-phone": View(390, 1190, "light", ".explorer"),
+    "explain-light": View(1160, 980, "light", "body"),
+    "explain-dark": View(1200, 860, "dark", ".explorer .lens"),
+    "explain-phone": View(390, 844, "light", "#latencies"),
 }
 
 
@@ -43,7 +43,7 @@ def main(model: str = "lapis_tiny_cifar10", image: str = "slice:6") -> None:
             page = browser.new_context(viewport=size, color_scheme=view.scheme).new_page()
             page.goto(path.as_uri())
             page.evaluate("Lapis.ready")
-            page.evaluate("(place) => document.querySelector(place).scrollIntoView()", view.top)
+            page.evaluate("(place) => document.querySelector(place).closest('.card, body').scrollIntoView()", view.top)
             file = HERE / f"{name}.png"
             page.screenshot(path=file)
             Image.open(file).convert("RGB").save(file, optimize=True)

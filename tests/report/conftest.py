@@ -13,7 +13,7 @@ import pytest
 from lapis.config import ActivationModes, LapisConfig
 from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
-from tests.networks import small_model
+from tests.networks import small_config, small_model
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
@@ -78,6 +78,24 @@ def explain_deployed() -> Callable[[str], Made]:
         return Made(explain_network(network, images[1], model="small"), network)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """The results of a demo of a small network, and its page."""
+    from lapis import pack
+    from lapis.cli import demo
+    from lapis.convert.fold import from_model
+    from lapis.data.slice import CIFAR10_CLASSES
+    from lapis.report.page.demo_page import write_report
+
+    folder = tmp_path_factory.mktemp("demo")
+    model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12), seed=2)
+    network = from_model(model, class_names=CIFAR10_CLASSES, trained_slice=range(380))
+    pack.save(folder / "small.safetensors", network)
+    made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
+    write_report(folder / "index.html", made)
+    return made, folder / "index.html"
 
 
 @pytest.fixture(scope="session")

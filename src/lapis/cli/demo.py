@@ -125,8 +125,6 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
     explained = explain_network(
         subject.network,
         images[0],
-        subject.session.watch,
-        executor=subject.engine,
         model=path.stem,
         picture=f"slice:{first}",
         label=CIFAR10_CLASSES[labels[0]],

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
+from lapis.display import Display
 from lapis.files import check_target
 from lapis.report.page import write_page
 from lapis.report.page.open import explain
+
+# Progress is shown only where there is something to wait for.
+PATIENCE_SECONDS = 2.0
 
 
 @click.command()
 @click.argument("model", type=MODEL)
 @click.argument("image", type=click.Path())
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
+@click.option(
+    "--evidence/--no-evidence",
+    default=True,
+    show_default=True,
+    help="Compute which patches raised or lowered the top classes; by occlusion it takes one run per patch.",
+)
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
-def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> None:
-    """Write one HTML file that shows how MODEL classified IMAGE: attention, spikes, activity and energy.
+def command(model: str, image: str, out: Path, evidence: bool, as_json: bool, quiet: bool) -> None:
+    """Write one HTML file that shows how MODEL classified IMAGE: what decided, attention, spikes and energy.
 
     MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
     for one of the packaged CIFAR-10 images. The page needs no internet and recomputes attention from the spike times of
@@ -32,7 +44,17 @@ def command(model: str, image: str, out: Path, as_json: bool, quiet: bool) -> No
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
     """
     check_target(out, "--out")
-    explained = explain(model, image)
+    with ExitStack() as stack:
+        shown: list[Display] = []
+        started = time.monotonic()
+
+        def progress(done: int, total: int) -> None:
+            if not shown and time.monotonic() - started > PATIENCE_SECONDS and done < total:
+                shown.append(stack.enter_context(Display("evidence", total, quiet=quiet or as_json)))
+            for display in shown:
+                display.update(done)
+
+        explained = explain(model, image, evidence, progress)
     size = write_page(out, explained)
     best = int(explained.logits.argmax())
     answer = explained.class_names[best] if explained.class_names else f"class {best}"

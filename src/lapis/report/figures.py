@@ -121,7 +121,7 @@ def attention(explained: Explained, block: int, head: int, query: int) -> Figure
             _frame(axes, query - 1, grid, side / grid)
         axes.set_title(title)
         axes.set_axis_off()
-    name = f"patch {query}" if query else "class token"
+    name = "patch row {}, column {}".format(*divmod(query - 1, grid)) if query else "class token"
     figure.suptitle(f"block {block}, head {head}, {name}")
     return figure
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 from collections.abc import Callable
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +17,8 @@ from lapis.codes import pow2_exponent
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.row_scale.reference import exact_rows, pow2_rows, row_exponent
 from lapis.report.page import Explained
+from lapis.report.page.page import SCRIPTS, fill, payload, write_html
+from lapis.report.page.rollout import rollout
 
 # numpy's exp and the browser's may differ in the last bit, and sums are taken in another order.
 RELATIVE = 1e-12
@@ -102,12 +108,57 @@ def test_the_prediction_is_the_largest_logit_and_text_stays_text(page: Any, expl
     np.testing.assert_allclose(shares, expected / expected.sum(), rtol=RELATIVE)
 
 
+def test_the_page_opens_on_what_decided(page: Any, explain_deployed: Any) -> None:
+    explained = explain_deployed("unsigned").explained
+    assert chosen(page, "block", "head", "query") == [explained.config.depth - 1, None, 0]
+    assert page.inner_text("#where") == "Block 2, mean of 3 heads: where the class token looks"
+    assert page.locator("#rollout rect").count() == explained.config.grid**2
+    assert page.locator(".proof").count() == min(5, explained.config.classes)
+    assert page.inner_text("#evidence-says").startswith("By occlusion: each patch")
+
+
+def test_a_network_that_averages_patches_opens_on_the_one_that_counts_most(
+    explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
+) -> None:
+    explained = explain_deployed("relative").explained
+    page = open_page(explained)
+    assert chosen(page, "query") == [1 + int(rollout(explained)[1:].argmax())]
+    assert page.inner_text("#evidence-says").startswith("By the network's own linear head")
+
+
+def test_the_mean_of_the_heads_is_the_mean_of_their_rows(page: Any) -> None:
+    heads, mean = page.evaluate("[[0, 1, 2].map((h) => Lapis.run.row(1, h, 4).W), Lapis.run.meanRow(1, 4).W]")
+    np.testing.assert_allclose(mean, np.mean(heads, axis=0), rtol=RELATIVE)
+
+
+def test_rollout_is_the_product_of_the_rows_that_the_page_shows(
+    explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
+) -> None:
+    for name in ("unsigned", "relative"):
+        explained = explain_deployed(name).explained
+        page, tokens = open_page(explained), explained.config.tokens
+        rows = np.array(
+            page.evaluate(
+                """([depth, heads, tokens]) => {
+                    const list = (length, make) => Array.from({length}, (_, n) => make(n));
+                    return list(depth, (b) => list(heads, (h) => list(tokens, (i) => Lapis.run.row(b, h, i).W)));
+                }""",
+                [explained.config.depth, explained.config.heads, tokens],
+            )
+        )
+        attention = (rows / rows.sum(axis=-1, keepdims=True)).mean(axis=1)
+        mixed = np.linalg.multi_dot([(np.eye(tokens) + block) / 2 for block in attention[::-1]])
+        expected = mixed[1:].mean(axis=0) if explained.config.mean_pooling else mixed[0]
+        # The page's affinities have 15 bits; rollout in Python takes them as real numbers.
+        np.testing.assert_allclose(page.evaluate("Lapis.run.data.rollout"), expected, atol=2**-14)
+
+
 def test_a_click_chooses_the_query_and_everything_follows(page: Any) -> None:
     before = page.inner_html("#latencies")
     page.locator(".patch").nth(2).click()
     assert chosen(page, "query") == [3]
-    assert "patch 1, 3" in page.inner_text("#where")
-    assert page.inner_text("#query-name") == "patch 1, 3"
+    assert "patch row 0, column 2" in page.inner_text("#where")
+    assert page.inner_text("#query-name") == "patch row 0, column 2"
     assert page.locator(".patch").nth(2).get_attribute("aria-pressed") == "true"
     assert page.inner_html("#latencies") != before
 
@@ -115,7 +166,7 @@ def test_a_click_chooses_the_query_and_everything_follows(page: Any) -> None:
 def test_hovering_shows_a_key_and_leaving_returns_to_the_nearest(page: Any) -> None:
     nearest = page.inner_text("#key-name")
     page.locator(".patch").nth(8).hover()
-    assert page.inner_text("#key-name") == "patch 3, 3"
+    assert page.inner_text("#key-name") == "patch row 2, column 2"
     distance = page.evaluate("Lapis.page.row.D[9]")
     assert page.get_attribute("#membrane", "data-distance") == str(distance)
     assert f"D = {distance}" in page.inner_text("#membrane-says")
@@ -129,36 +180,152 @@ def test_arrows_move_the_query_and_with_shift_the_key(page: Any) -> None:
     for press, query in (("ArrowRight", 6), ("ArrowRight", 6), ("ArrowUp", 3), ("ArrowLeft", 2), ("ArrowDown", 5)):
         page.keyboard.press(press)
         assert chosen(page, "query") == [query]
-    assert page.evaluate("document.activeElement === Lapis.page.patches[4]")
+    assert page.evaluate("document.activeElement === Lapis.page.lens.patches[4]")
     key = page.evaluate("Lapis.page.key")
     page.keyboard.press("Shift+ArrowDown")
-    assert chosen(page, "query", "key") == [5, page.evaluate(f"Lapis.page.neighbour({key}, 'ArrowDown')")]
+    assert chosen(page, "query", "key") == [5, page.evaluate(f"Lapis.page.lens.neighbour({key}, 'ArrowDown')")]
+
+
+def test_arrows_outside_the_map_scroll_the_page(page: Any) -> None:
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("]")
+    assert chosen(page, "query", "block") == [0, 2]
 
 
 def test_keys_choose_block_head_and_class_token(page: Any) -> None:
     page.evaluate("Lapis.page.set({block: 1, head: 1})")
-    for press, expected in (("]", [2, 1]), ("]", [2, 1]), ("[", [1, 1]), (".", [1, 2]), (",", [1, 1])):
+    page.locator(".patch").nth(4).focus()
+    for press, expected in (("]", [2, 1]), ("]", [2, 1]), ("[", [1, 1]), (".", [1, 2]), (",", [1, 1]), (",", [1, 0])):
         page.keyboard.press(press)
         assert chosen(page, "block", "head") == expected
+    page.keyboard.press(",")
+    assert chosen(page, "head") == [None]
     page.keyboard.press("c")
     assert "class token" in page.inner_text("#where")
     page.keyboard.press("ArrowDown")
     assert chosen(page, "query") == [1]
 
 
-def test_the_atlas_chooses_block_and_head(page: Any) -> None:
-    page.get_by_role("button", name="block 2, head 1").click()
-    assert chosen(page, "block", "head") == [2, 1]
-    assert page.locator('.thumb[aria-pressed="true"]').count() == 1
+def test_a_picker_is_one_tab_stop_that_arrows_move_in(page: Any) -> None:
+    assert page.locator('#blocks [tabindex="0"]').count() == page.locator('#heads [tabindex="0"]').count() == 1
+    page.locator('#blocks [aria-checked="true"]').focus()
+    page.keyboard.press("ArrowLeft")
+    assert chosen(page, "block") == [1]
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert chosen(page, "block", "head") == [1, 0]
+    page.keyboard.press("End")
+    assert chosen(page, "head") == [2]
+    page.get_by_role("radio", name="mean of all heads").click()
+    assert chosen(page, "head") == [None]
+
+
+def test_with_heads_averaged_the_panels_name_the_head_they_show(page: Any) -> None:
+    page.evaluate("Lapis.page.set({block: 1, query: 4, key: 7})")
+    weights = page.evaluate("[0, 1, 2].map((h) => Lapis.run.row(1, h, 4).W[7])")
+    assert f"These panels show head {int(np.argmax(weights))}," in page.inner_text("#which-head")
+
+
+def test_the_choice_is_in_the_address_and_comes_back(
+    explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
+) -> None:
+    page = open_page(explain_deployed("unsigned").explained)
+    assert "#" not in page.url
+    page.locator(".patch").nth(5).click()
+    page.evaluate("Lapis.page.set({block: 0, head: 2, key: 3, show: 'distance', point: 'v', scope: 'all'})")
+    expected = chosen(page, "block", "head", "query", "key", "show", "point", "scope")
+    assert page.url.endswith("#block=0&head=2&query=1.2&key=0.2&show=distance&point=v&scope=all")
+    page.reload()
+    page.evaluate("Lapis.ready")
+    assert chosen(page, "block", "head", "query", "key", "show", "point", "scope") == expected
+    assert page.locator('[data-choice="show"] [aria-checked="true"]').inner_text().startswith("distance")
+    page.evaluate("location.hash = '#block=99&colour=red&query=class'")
+    page.wait_for_function("!document.getElementById('address-note').hidden")
+    assert chosen(page, "block", "query") == [2, 0]
+    assert page.inner_text("#address-note") == (
+        "From the address: block=99 does not exist here; there is 0 to 2; colour=red is not a choice of this page."
+    )
+
+
+def saved(page: Any, button: str) -> str:
+    with page.expect_download() as download:
+        page.click(button)
+    return str(download.value.path().read_text(encoding="utf-8"))
+
+
+def test_maps_and_raster_are_saved_as_csv(page: Any, explain_deployed: Any) -> None:
+    explained = explain_deployed("unsigned").explained
+    rows = list(csv.DictReader(io.StringIO(saved(page, "#map-csv"))))
+    weights = page.evaluate("Lapis.page.mapRow.W")
+    assert [float(row["weight"]) for row in rows] == weights
+    assert [rows[0]["key"], rows[6]["row"], rows[6]["column"]] == ["class token", "1", "2"]
+    spikes = list(csv.DictReader(io.StringIO(saved(page, "#raster-csv"))))
+    codes = explained.trace[2, "q"][0, 0]
+    assert [int(row["code"]) for row in spikes] == codes.tolist()
+    steps = [str(explained.config.window - abs(code)) if code else "" for code in codes.tolist()]
+    assert [row["step"] for row in spikes] == steps
+    decided = list(csv.DictReader(io.StringIO(saved(page, "#decision-csv"))))
+    np.testing.assert_allclose([float(row["rollout"]) for row in decided], rollout(explained)[1:], rtol=1e-5)
+    best = explained.class_names[explained.evidence.classes[0]]
+    np.testing.assert_allclose(
+        [float(row[best]) for row in decided], explained.evidence.values[0].ravel(), rtol=1e-4, atol=1e-12
+    )
+
+
+def test_maps_and_raster_are_saved_as_svg(page: Any, explain_deployed: Any) -> None:
+    patches = explain_deployed("unsigned").explained.config.grid ** 2
+    for button, marks in (("#rollout-svg", patches), ("#map-svg", patches + 1), ("#evidence-svg", 4 * patches)):
+        text = saved(page, button)
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(root.findall(".//{http://www.w3.org/2000/svg}rect")) == marks
+        assert "var(" not in text
+    words = saved(page, "#raster-svg")
+    assert "step of the window" in words
+    assert "channel" in words
+
+
+def test_the_map_stays_in_sight_while_its_panels_scroll(
+    explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
+) -> None:
+    explained = explain_deployed("unsigned").explained
+    for view in ({"viewport": {"width": 1200, "height": 800}}, PHONE):
+        page = open_page(explained, **view)
+        for panel in ("#nearest", "#latencies", "#membrane", "#readout", "#raster"):
+            page.evaluate("(id) => document.querySelector(id).scrollIntoView({block: 'start'})", panel)
+            top, bottom, height = page.evaluate("""(() => {
+                const box = document.querySelector('.picture').getBoundingClientRect();
+                return [box.top, box.bottom, innerHeight];
+            })()""")
+            assert top >= -1, panel
+            assert bottom <= height, panel
+
+
+def test_what_the_page_leaves_out_is_said_where_it_is_missed(
+    explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], tmp_path: Any
+) -> None:
+    explained = dataclasses.replace(explain_deployed("unsigned").explained, evidence=None)
+    data = payload(explained, limit=1)
+    write_html(tmp_path / "page.html", fill("explain", "small", data, SCRIPTS))
+    page = open_file(tmp_path / "page.html")
+    page.evaluate("Lapis.ready")
+    assert "leaves out 1 of 3 blocks and the spikes of" in page.inner_text("#note")
+    left_out = page.get_by_role("radio", name="block 1, left out of this page")
+    left_out.click(force=True)
+    assert chosen(page, "block") == [2]
+    assert "leaves out the spikes of value or readout" in page.inner_text("#readout-says")
+    assert "was not computed" in page.inner_text("#evidence-says")
 
 
 def test_colours_follow_weight_affinity_and_distance(page: Any) -> None:
     for show, letter in (("affinity", "A"), ("distance", "D"), ("weight", "W")):
-        page.locator(f'[data-show="{show}"]').click()
-        assert page.inner_text("#scale-low").startswith(letter)
-        near = page.evaluate("Lapis.page.ranked()[0]")
-        bright = page.evaluate("Lapis.page.shades(Lapis.page.row).shares")
-        assert bright[near] == max(bright)
+        page.locator(f'[data-value="{show}"]').click()
+        assert page.inner_text("#map-key").startswith(letter)
+        patches = page.evaluate(f"Lapis.page.mapRow.{letter}.slice(1)")
+        shares = page.evaluate("Lapis.page.lens.shades(Lapis.page.mapRow).shares.slice(1)")
+        near, far = (min, max) if show == "distance" else (max, min)
+        assert shares[patches.index(near(patches))] == 1
+        assert shares[patches.index(far(patches))] == 0
 
 
 def test_the_raster_shows_exactly_the_spikes_of_the_run(page: Any, explain_deployed: Any) -> None:
@@ -169,7 +336,7 @@ def test_the_raster_shows_exactly_the_spikes_of_the_run(page: Any, explain_deplo
     page.select_option("#raster-scope", "all")
     window = explained.config.window
     counts = [int((codes == window - step).sum()) for step in range(window)]
-    assert page.get_attribute("#histogram", "aria-label") == f"Spikes a step: {', '.join(map(str, counts))}."
+    assert page.get_attribute("#histogram", "aria-label") == f"Spikes per step: {', '.join(map(str, counts))}."
     assert f"{np.count_nonzero(codes):,} of {codes.size:,} neurons fire" in page.inner_text("#raster-says")
     page.locator("#step").fill("10")
     assert f"{sum(counts[:10]):,} have fired before step 10" in page.inner_text("#raster-says")
@@ -181,10 +348,10 @@ def test_playing_reaches_the_end_of_the_window(page: Any, explain_deployed: Any)
     page.clock.pause_at(1000)
     page.click("#play")
     page.clock.run_for(3 * STEP_MILLISECONDS)
-    assert chosen(page, "step") == [3]
+    assert page.evaluate("Lapis.page.raster.step") == 3
     page.clock.run_for(window * STEP_MILLISECONDS)
-    assert chosen(page, "step") == [window]
-    assert page.evaluate("Lapis.page.playing") is None
+    assert page.evaluate("Lapis.page.raster.step") == window
+    assert page.evaluate("Lapis.page.raster.playing") is None
 
 
 def test_an_activity_cell_opens_its_raster(page: Any) -> None:
@@ -195,8 +362,8 @@ def test_an_activity_cell_opens_its_raster(page: Any) -> None:
 
 def test_energy_follows_the_convention(page: Any) -> None:
     data = page.evaluate("Lapis.run.data.energy")
-    for number, made in enumerate(data):
-        page.select_option("#convention", str(number))
+    for made in data:
+        page.select_option("#convention", made["convention"])
         assert page.inner_text("#convention-says").startswith(f"{made['convention']}: ")
         assert f"{made['ratio']:.1f} times less" in page.inner_text("#energy-says")
         assert page.locator("#energy-table tbody tr").count() == len(made["rows"])
@@ -219,11 +386,10 @@ def test_light_and_dark_follow_the_reader_and_the_button(
 
 
 @pytest.mark.parametrize("name", ["unsigned", "signed", "relative"])
-def test_a_phone_shows_everything_without_sideways_scrolling(
+def test_a_phone_cuts_nothing_off_a_chart(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any], name: str
 ) -> None:
     page = open_page(explain_deployed(name).explained, **PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
     clipped = page.evaluate("""[...document.querySelectorAll('.chart text')].filter((text) => {
         const box = text.getBoundingClientRect(), host = text.closest('.chart').getBoundingClientRect();
         return box.left < host.left - 1 || box.right > host.right + 1 || box.bottom > host.bottom + 1;
@@ -234,7 +400,7 @@ def test_a_phone_shows_everything_without_sideways_scrolling(
 def test_touch_chooses_query_and_key(explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]) -> None:
     page = open_page(explain_deployed("unsigned").explained, **PHONE)
     page.locator(".patch").nth(0).tap()
-    page.locator('[data-pick="key"]').tap()
+    page.locator('[data-value="key"]').tap()
     page.locator(".patch").nth(7).tap()
     assert chosen(page, "query", "key") == [1, 8]
     page.locator("#class-token").tap()

@@ -6,32 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from lapis import pack
-from lapis.cli import demo
-from lapis.data.slice import CIFAR10_CLASSES
-from lapis.report.page.demo_page import DemoResults, facts, write_report
-from tests.networks import small_config, small_model
-
-CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12)
+from lapis.report.page.demo_page import DemoResults, facts
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResults, Path]:
-    from lapis.convert.fold import from_model
-
-    folder = tmp_path_factory.mktemp("demo")
-    model, _ = small_model(CONFIG, seed=2)
-    network = from_model(model, class_names=CIFAR10_CLASSES, trained_slice=range(380))
-    pack.save(folder / "small.safetensors", network)
-    made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
-    write_report(folder / "index.html", made)
-    return made, folder / "index.html"
-
-
-def test_the_report_shows_every_figure(results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
-    made, path = results
+def test_the_report_shows_every_figure(demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
+    made, path = demo_results
     page, shown = open_file(path), facts(made)
     tiles = page.locator("#headline dd").all_inner_texts()
     assert tiles[0] == f"{shown['accuracy']['top1']:.1f} %"
@@ -46,21 +25,29 @@ def test_the_report_shows_every_figure(results: tuple[DemoResults, Path], open_f
 
 
 def test_the_link_leads_to_the_explained_image(
-    results: tuple[DemoResults, Path], open_file: Callable[..., Any]
+    demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]
 ) -> None:
-    page = open_file(results[1])
+    page = open_file(demo_results[1])
     page.click("#explain")
     page.wait_for_url("**/explain.html")
     page.evaluate("Lapis.ready")
-    assert page.inner_text("#prediction").endswith(results[0].answers[0].label)
+    assert page.inner_text("#prediction").endswith(demo_results[0].answers[0].label)
 
 
-def test_the_report_fits_a_phone_and_turns_dark(
-    results: tuple[DemoResults, Path], open_file: Callable[..., Any]
-) -> None:
-    page = open_file(results[1], viewport={"width": 390, "height": 844}, color_scheme="light")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+def test_the_report_turns_dark(demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
+    page = open_file(demo_results[1], color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(ground)
     page.click("#theme")
     assert page.evaluate(ground) != before
+
+
+def test_the_verdict_stays_in_sight_on_a_phone(
+    demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]
+) -> None:
+    page = open_file(demo_results[1], viewport={"width": 390, "height": 844})
+    page.locator(".scroll").evaluate("(host) => host.scrollBy(9999, 0)")
+    box = page.locator("#equality tbody td", has_text="holds").first.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    assert page.locator(".scroll-hint").is_visible()

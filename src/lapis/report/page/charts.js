@@ -16,6 +16,15 @@ Charts.colour = (share) => {
   return `rgb(${mix.map(Math.round).join(" ")})`;
 };
 
+/** The palette from low to high, for a legend. */
+Charts.colours = () => [0, 0.25, 0.5, 0.75, 1].map(Charts.colour);
+
+/** Blue for a share above zero, orange below; the nearer to zero, the more of the image is left. */
+Charts.twoSided = (share) => ({
+  fill: share >= 0 ? "rgb(0 114 178)" : "rgb(213 94 0)",
+  opacity: Math.round(Math.min(1, Math.abs(share)) ** 0.7 * 88) / 100,
+});
+
 /** Black or white, whichever reads better on the colour of that share. */
 Charts.inkOn = (share) => {
   const parts = Charts.colour(share)
@@ -37,6 +46,10 @@ Charts.number = (x, digits = 3) => {
   return `${(x / 10 ** exponent).toFixed(1)}·10${Charts.power(exponent)}`;
 };
 
+/** A number with its sign, as in +1.2 and −0.3. */
+Charts.signed = (x) =>
+  `${x < 0 ? "−" : "+"}${Math.abs(x) < 0.005 ? "0" : Charts.number(Math.abs(x), Math.abs(x) < 1 ? 2 : 3)}`;
+
 /** An integer as superscript digits. */
 Charts.power = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻");
 
@@ -57,6 +70,62 @@ Charts.canvas = (host, height, label) => {
   return { svg, width, height };
 };
 
+/** Colours over the patches of an image, made grey so that only the map has colour; `paint` gives those of patch n. */
+Charts.map = (host, { image, grid, label }, paint) => {
+  host.setAttribute("aria-label", label);
+  host.replaceChildren();
+  const size = 10 * grid;
+  const svg = Charts.make("svg", { viewBox: `0 0 ${size} ${size}`, width: "100%", "aria-hidden": "true" }, host);
+  Charts.make("image", { href: image, width: size, height: size, style: "filter:grayscale(1)" }, svg);
+  for (let n = 0; n < grid * grid; n++) {
+    const { fill, opacity, title } = paint(n);
+    const place = { x: 10 * (n % grid), y: 10 * Math.floor(n / grid), width: 10, height: 10 };
+    Charts.make("title", {}, Charts.make("rect", { ...place, fill, "fill-opacity": opacity }, svg), title);
+  }
+  return svg;
+};
+
+/** A legend: two ends in words, and the colours between them. */
+Charts.ramp = (host, colours, low, high) =>
+  host.replaceChildren(
+    element("span", {}, low),
+    element("span", { className: "ramp", style: `background:linear-gradient(90deg, ${colours.join(", ")})` }),
+    element("span", {}, high),
+  );
+
+/** A drawing as a file of its own: what the style sheet gave it is written into it. */
+Charts.standalone = (svg, size = 480) => {
+  const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight"];
+  const copy = svg.cloneNode(true);
+  const [from, to] = [svg, copy].map((root) => [...root.querySelectorAll("text, line, path, circle, rect")]);
+  from.forEach((node, n) => {
+    const style = getComputedStyle(node);
+    for (const name of [...kept, "text-anchor"]) to[n].setAttribute(name, style.getPropertyValue(name));
+    to[n].removeAttribute("class");
+  });
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("font-family", "system-ui, sans-serif");
+  if (copy.getAttribute("width") === "100%") copy.setAttribute("width", size);
+  return new XMLSerializer().serializeToString(copy);
+};
+
+/** Several maps in one drawing, side by side, each with its name above it. */
+Charts.beside = (maps, names) => {
+  const host = element("div");
+  const size = 220;
+  const svg = Charts.make("svg", { width: maps.length * (size + 10), height: size + 24 }, host);
+  maps.forEach((map, n) => {
+    Charts.make("text", { x: n * (size + 10), y: 15, "font-size": 14 }, svg, names[n]);
+    const place = { x: n * (size + 10), y: 24, width: size, height: size };
+    const copy = map.cloneNode(true);
+    for (const [name, value] of Object.entries(place)) copy.setAttribute(name, value);
+    svg.append(copy);
+  });
+  svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  svg.setAttribute("font-family", "system-ui, sans-serif");
+  return new XMLSerializer().serializeToString(svg);
+};
+
 /** Round steps that cover `span` in about `count` pieces. */
 Charts.ticks = (from, to, count) => {
   const raw = (to - from) / count || 1;
@@ -71,10 +140,10 @@ const LEFT = 46;
 const RIGHT = 14;
 
 /**
- * First spikes of a query and a key, a column a channel, their difference as the bar between them; below, the running
+ * First spikes of a query and a key, one column per channel, their difference as the bar between them; below, the running
  * sum of the differences. `places` are latencies T - z; a signed code's OFF spikes lie beyond T.
  */
-Charts.latencies = (host, { query, key, delay, T, signed, label }) => {
+Charts.latencies = (host, { query, key, delay, T, signed, order, label }) => {
   const top = 132;
   const bottom = 76;
   const { svg, width, height } = Charts.canvas(host, top + bottom + 52, label);
@@ -111,13 +180,8 @@ Charts.latencies = (host, { query, key, delay, T, signed, label }) => {
   Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: base, y2: base, class: "axis" }, svg);
   Charts.make("text", { x: LEFT - 6, y: rise(sum) + 4, class: "tick end strong" }, svg, String(sum));
   Charts.make("text", { x: LEFT - 6, y: base + 4, class: "tick end" }, svg, "0");
-  Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, "channel 0");
-  Charts.make(
-    "text",
-    { x: width - RIGHT, y: height - 6, class: "tick end" },
-    svg,
-    `running sum of |differences| = ${sum}`,
-  );
+  Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, order);
+  Charts.make("text", { x: width - RIGHT, y: rise(sum) - 6, class: "tick end halo" }, svg, `sum of differences ${sum}`);
 };
 
 /** u_r = beta**r from 1 down to every key's distance; the chosen key's affinity is marked. */
@@ -193,72 +257,74 @@ Charts.readout = (host, { codes, fired, low, T, label }) => {
       svg,
     );
   });
-  Charts.make("text", { x: LEFT, y: height - 5, class: "tick" }, svg, "channel 0");
+  Charts.make("text", { x: LEFT, y: height - 5, class: "tick" }, svg, `code of each channel, 0 to ${codes.length - 1}`);
 };
 
-/** Spikes a step, as bars over the raster. */
+// The raster has a wider margin than other charts, for the name of its axis.
+const AXIS = 62;
+
+/** Spikes per step, as bars over the raster. */
 Charts.histogram = (host, { counts, step, label }) => {
-  const { svg, width, height } = Charts.canvas(host, 74, label);
+  const { svg, width, height } = Charts.canvas(host, 84, label);
   const top = Math.max(1, ...counts);
-  const each = (width - LEFT - RIGHT) / counts.length;
-  Charts.make("text", { x: LEFT - 6, y: 16, class: "tick end" }, svg, String(top));
-  Charts.make("text", { x: LEFT - 6, y: height - 4, class: "tick end" }, svg, "0");
+  const each = (width - AXIS - RIGHT) / counts.length;
+  const floor = height - 6;
+  Charts.make("text", { x: AXIS - 6, y: 16, class: "tick end" }, svg, top.toLocaleString("en"));
+  Charts.make("text", { x: AXIS - 6, y: floor, class: "tick end" }, svg, "0");
+  Charts.sideways(svg, 12, height / 2, "spikes");
   counts.forEach((count, n) => {
-    const tall = (count / top) * (height - 12);
-    Charts.make(
-      "rect",
-      {
-        x: LEFT + n * each + 1,
-        y: height - tall,
-        width: Math.max(1, each - 2),
-        height: tall,
-        class: n < step ? "bar" : "bar later",
-      },
-      svg,
-    );
+    const tall = (count / top) * (floor - 6);
+    const place = { x: AXIS + n * each + 1, y: floor - tall, width: Math.max(1, each - 2), height: tall };
+    Charts.make("rect", { ...place, class: n < step ? "bar" : "bar later" }, svg);
   });
 };
 
-/** One mark a spike: steps to the right, neurons downward, in the order of `codes`. */
-Charts.raster = (canvas, { codes, T, step, height, sorted, colours }) => {
-  const width = Math.max(240, canvas.parentElement.clientWidth);
-  const ratio = window.devicePixelRatio || 1;
-  canvas.style.height = `${height}px`;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
-  const floor = height - 22;
-  const each = (width - LEFT - RIGHT) / T;
-  const tall = floor / codes.length;
-  pen.strokeStyle = colours.rule;
-  for (let n = 0; n <= T; n++) {
-    pen.beginPath();
-    pen.moveTo(LEFT + n * each, 0);
-    pen.lineTo(LEFT + n * each, floor);
-    pen.stroke();
-  }
-  const thick = Math.max(1 / ratio, tall < 3 ? tall + 0.1 : tall * 0.86);
-  codes.forEach((code, row) => {
-    const n = T - Math.abs(code);
-    if (code === 0 || n >= step) return;
+/** The name of a vertical axis, read from below. */
+Charts.sideways = (svg, x, y, text) =>
+  Charts.make("text", { x, y, class: "tick middle", transform: `rotate(-90 ${x} ${y})` }, svg, text);
+
+/**
+ * One mark per spike: steps to the right, neurons downward in the order of `codes`. Where there are more neurons than
+ * lines, a line stands for several and its colour is the stronger, the more of them fire.
+ */
+Charts.raster = (host, { codes, T, step, neurons, colours, label }) => {
+  const each = Math.ceil(codes.length / 400);
+  const lines = Math.ceil(codes.length / each);
+  const tall = Math.min(420, Math.max(220, lines * 1.6));
+  const { svg, width, height } = Charts.canvas(host, tall + 46, label);
+  const wide = width - AXIS - RIGHT;
+  const image = element("canvas", { width: T, height: lines });
+  const pen = image.getContext("2d");
+  codes.forEach((code, n) => {
+    const fires = T - Math.abs(code);
+    if (code === 0 || fires >= step) return;
     pen.fillStyle = code > 0 ? colours.on : colours.off;
-    pen.fillRect(LEFT + n * each + 1, row * tall, each - 2, thick);
+    pen.globalAlpha = each === 1 ? 1 : Math.max(0.12, 1 / each);
+    pen.fillRect(fires, Math.floor(n / each), 1, 1);
   });
-  const silent = codes.filter((code) => code === 0).length;
-  pen.fillStyle = colours.ink;
-  pen.font = "12px system-ui, sans-serif";
-  pen.textAlign = "center";
-  for (let n = 0; n < T; n += T > 24 || each < 18 ? 2 : 1) pen.fillText(String(n), LEFT + (n + 0.5) * each, height - 6);
-  // In order of time the silent neurons come last and leave the rest of the picture empty.
-  if (sorted && silent * tall > 24)
-    pen.fillText(`${silent.toLocaleString("en")} silent`, (LEFT + width - RIGHT) / 2, floor - (silent * tall) / 2 + 4);
-  pen.textAlign = "right";
-  pen.fillText("0", LEFT - 6, 12);
-  pen.fillText(String(codes.length - 1), LEFT - 6, floor);
+  const marks = { href: image.toDataURL(), x: AXIS, y: 0, width: wide, height: tall, preserveAspectRatio: "none" };
+  Charts.make("image", { ...marks, style: "image-rendering:pixelated" }, svg);
+  const every = wide / T < 18 ? 2 : 1;
+  for (let n = 0; n <= T; n++) {
+    const x = AXIS + (n / T) * wide;
+    Charts.make("line", { x1: x, x2: x, y1: 0, y2: tall, class: n < T ? "rule" : "axis" }, svg);
+    if (n < T && n % every === 0)
+      Charts.make("text", { x: x + wide / T / 2, y: tall + 16, class: "tick middle" }, svg, String(n));
+  }
+  Charts.make("line", { x1: AXIS, x2: width - RIGHT, y1: tall, y2: tall, class: "axis" }, svg);
+  Charts.make("text", { x: AXIS + wide / 2, y: height - 8, class: "tick middle" }, svg, "step of the window");
+  Charts.sideways(svg, 12, tall / 2, neurons);
+  const last = codes.length - 1;
+  for (const n of [...Charts.ticks(0, last, 4).filter((tick) => tick < last * 0.93), last])
+    Charts.make(
+      "text",
+      { x: AXIS - 6, y: Math.max(11, ((n + 0.5) / codes.length) * tall + 4), class: "tick end" },
+      svg,
+      n.toLocaleString("en"),
+    );
+  return each;
 };
 
-/** Two dots an operator on a logarithmic axis: dense and ours, joined. */
 /** What the colours of the energy chart mean, and a sentence. */
 Charts.energyKey = (host, says) =>
   host.replaceChildren(
@@ -269,6 +335,7 @@ Charts.energyKey = (host, says) =>
     `${says}. At the right: how many times less.`,
   );
 
+/** Two dots per operator on a logarithmic axis: dense and ours, joined. */
 Charts.energy = (host, { rows, label }) => {
   const line = 30;
   const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);
@@ -288,7 +355,7 @@ Charts.energy = (host, { rows, label }) => {
       p < -2 || p > 3 ? `10${Charts.power(p)}` : String(10 ** p),
     );
   }
-  Charts.make("text", { x: width - right, y: height - 6, class: "tick end" }, svg, "mJ an image, logarithmic");
+  Charts.make("text", { x: width - right, y: height - 6, class: "tick end" }, svg, "mJ per image, logarithmic");
   rows.forEach((row, n) => {
     const y = n * line + line / 2 + 4;
     Charts.make("text", { x: left - 10, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, row.name);

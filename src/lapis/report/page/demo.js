@@ -61,30 +61,20 @@ function equality() {
     element(
       "thead",
       {},
-      line("th", [
-        "executor",
-        "images",
-        "promise",
-        "codes compared",
-        "differ",
-        "logits differ",
-        "seconds an image",
-        "",
-      ]),
+      line("th", ["executor", "images", "promise", "codes compared", "differ", "logits differ", "seconds per image"]),
     ),
     element(
       "tbody",
       {},
       ...data.equality.map((row) =>
         line("td", [
-          row.name,
+          row.holds ? `✓ ${row.name} holds` : `✗ ${row.name} broken`,
           String(row.images),
           row.promise === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),
           whole(row.codes_differing),
           String(row.images_with_other_logits),
           row.seconds_per_image.toPrecision(2),
-          row.holds ? "✓ holds" : "✗ broken",
         ]),
       ),
     ),
@@ -123,7 +113,7 @@ function speed() {
           { className: "pace-bar" },
           element("span", { className: kind, style: `width:${(100 * ms) / longest}%` }),
         ),
-        element("b", {}, `${ms.toFixed(1)} ms`),
+        element("b", {}, `${Charts.number(ms)} ms`),
       ),
     ),
     ...(rival_ms === null ? [element("p", { className: "caption" }, `No comparison: ${rival}.`)] : []),
@@ -135,14 +125,6 @@ byId("foot").textContent =
   `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
 byId("training").hidden = !data.training;
 byId("training-says").textContent = data.training;
-byId("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
 for (const draw of [headline, answers, equality, energy, speed]) draw();
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  energy();
-}).observe(document.body);
+Dom.themeButton(energy);
+Dom.onWidth(energy);

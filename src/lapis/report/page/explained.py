@@ -12,6 +12,7 @@ from lapis.codes import check_tau
 from lapis.config import LapisConfig
 from lapis.energy.counts import check_tally
 from lapis.errors import LapisError
+from lapis.report.page.evidence import Evidence
 from lapis.trace import Tally, Trace
 
 
@@ -34,6 +35,7 @@ class Explained:
     """One run: the image (S, S, 3) as the network took it, its logits (classes,) and the trace of a batch of one.
 
     tau (L, H). delays (L, E, H) by position offset, where positions are relative. leak: where affinities are integers.
+    evidence: which patches raised or lowered the top classes, where it was asked for.
     """
 
     config: LapisConfig
@@ -45,6 +47,7 @@ class Explained:
     delays: npt.NDArray[np.int64] | None = None
     leak: LeakFactors | None = None
     readout: ReadoutScale | None = None
+    evidence: Evidence | None = None
     model: str = ""
     executor: str = ""
     picture: str = ""
@@ -78,6 +81,10 @@ class Explained:
                     f"block {key[0]}, point {key[1]!r} holds {self.trace[key].shape}; "
                     f"the page takes one image of {config.tokens} tokens"
                 )
+        if self.evidence is not None and max(self.evidence.classes) >= config.classes:
+            raise LapisError(
+                f"evidence for class {max(self.evidence.classes)}; the network has {config.classes} classes"
+            )
         check_tally(config, self.tally)
 
     @property

@@ -13,29 +13,46 @@ from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer, required
 from lapis.nn.relation import with_tau
-from lapis.preprocess import Preprocess
+from lapis.preprocess import Pixels, Preprocess
+from lapis.report.page.evidence import Progress, by_occlusion
 from lapis.report.page.explained import Explained, ReadoutScale
 
 
 def explain_model(
-    network: LapisViT, image: np.ndarray, preprocess: Preprocess, class_names: tuple[str, ...] = (), **details: Any
+    network: LapisViT,
+    image: np.ndarray,
+    preprocess: Preprocess,
+    class_names: tuple[str, ...] = (),
+    evidence: bool = True,
+    progress: Progress | None = None,
+    **details: Any,
 ) -> Explained:
-    """Run `network` on one image (S, S, 3) of bytes and record all codes."""
+    """Run `network` on one image (S, S, 3) of bytes and record all codes; `evidence` is by occlusion."""
     if not network.config.quantize:
         raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
     if not is_calibrated(network):
         raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, first")
     network.eval()
-    logits, trace = network.watch(normalise(torch.from_numpy(image[None].copy()), preprocess))
+
+    def prepared(images: Pixels) -> Tensor:
+        return normalise(torch.from_numpy(images.copy()), preprocess)
+
+    def run(images: Pixels) -> np.ndarray:
+        with torch.inference_mode():
+            return _numpy(network(prepared(images)))
+
+    logits, trace = network.watch(prepared(image[None]))
+    answer = logits[0].double().cpu().numpy()
     return Explained(
         config=network.config,
         image=image,
         class_names=class_names,
-        logits=logits[0].double().cpu().numpy(),
+        logits=answer,
         trace=trace,
         tau=np.stack([_numpy(with_tau(block.attn.relation).tau) for block in network.blocks]),
         delays=_delays(network),
         readout=_readout(network),
+        evidence=by_occlusion(run, image, answer, network.config.patch_size, progress) if evidence else None,
         executor="PyTorch, the quantized network in FP32",
         **details,
     )

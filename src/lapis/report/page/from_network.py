@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from lapis.deploy import integer
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
+from lapis.report.page.evidence import Evidence, Progress, by_head, by_occlusion
 from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale
+from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Watched
 
-# Images (B, S, S, 3) to real logits and a trace, such as `Session.watch`; by default the integer model.
-Watch = Callable[[Pixels], Any]
 
+def explain_network(
+    network: Network, image: Pixels, evidence: bool = True, progress: Progress | None = None, **details: Any
+) -> Explained:
+    """Run a deployed network on one image of any size and record all codes.
 
-def explain_network(network: Network, image: Pixels, watch: Watch | None = None, **details: Any) -> Explained:
-    """Run a deployed network on one image of any size and record all codes."""
+    `evidence` asks for the patches that raised or lowered the top classes; by occlusion it takes one run per patch.
+    """
     pixels = network.preprocess.resize(image)
-    logits, trace = watch(pixels[None]) if watch is not None else _watch(network, pixels[None])
+    # The page resizes and crops the image itself, once; the session takes these pixels as they are.
+    session = Session(dataclasses.replace(network, preprocess=dataclasses.replace(network.preprocess, crop=1.0)))
+    watched = session.watch(pixels[None])
     blocks = network.blocks
     mantissa = np.stack([block.leak.mantissa for block in blocks])
     exponent = np.stack([block.leak.exponent for block in blocks])
     delays = [block.leak.delay.astype(np.int64) for block in blocks if block.leak.delay is not None]
+    how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     return Explained(
         config=network.config,
         image=pixels,
         class_names=network.class_names,
-        logits=np.asarray(logits[0], dtype=np.float64),
-        trace=trace,
+        logits=np.asarray(watched.logits[0], dtype=np.float64),
+        trace=watched.trace,
         tau=time_constant(mantissa, exponent),
         delays=np.stack(delays) if delays else None,
         leak=LeakFactors(mantissa, exponent),
@@ -39,10 +45,15 @@ def explain_network(network: Network, image: Pixels, watch: Watch | None = None,
             np.array([float(block.readout.scale) for block in blocks]),
             np.array([float(block.readout.shift) for block in blocks]),
         ),
-        **{"executor": "the integer model"} | details,
+        evidence=_evidence(network, session, pixels, watched, progress) if evidence else None,
+        **{"executor": how} | details,
     )
 
 
-def _watch(network: Network, pixels: Pixels) -> Watched:
-    logits, trace = integer.watch(network, pixels)
-    return Watched(network.real_logits(logits), trace)
+def _evidence(
+    network: Network, session: Session, pixels: Pixels, watched: Watched, progress: Progress | None
+) -> Evidence:
+    """By the network's own head where its answer is a sum over patches, else by occlusion."""
+    if network.config.mean_pooling:
+        return by_head(network, pixels, watched.logits[0], watched.trace)
+    return by_occlusion(session.run, pixels, watched.logits[0], network.config.patch_size, progress)

@@ -10,21 +10,27 @@ from lapis.config import DEPLOYED
 from lapis.data.slice import SLICE, named_image
 from lapis.models import Opened
 from lapis.preprocess import Pixels, read_image
+from lapis.report.page.evidence import Progress
 from lapis.report.page.explained import Explained
 from lapis.report.page.from_network import explain_network
-from lapis.runtime.session import NUMPY, Session
 
 
-def explain(model: str | Path, image: str | Path) -> Explained:
-    """Run any model on an image file or `slice:N`: in its deployed form if it has one, else as in training."""
+def explain(model: str | Path, image: str | Path, evidence: bool = True, progress: Progress | None = None) -> Explained:
+    """Run any model on an image file or `slice:N`: in its deployed form if it has one, else as in training.
+
+    `evidence` asks which patches raised or lowered the top classes; `progress` is told how much of that is done.
+    """
     opened = models.open(model)
     pixels, label = open_image(image)
-    details: dict[str, Any] = {"model": Path(model).name, "picture": Path(image).name, "label": label}
+    details: dict[str, Any] = {
+        "model": Path(model).name,
+        "picture": Path(image).name,
+        "label": label,
+        "evidence": evidence,
+        "progress": progress,
+    }
     if opened.kind != "checkpoint" or _deployable(opened):
-        network = opened.network()
-        session = Session(network)
-        how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
-        return explain_network(network, pixels, session.watch, executor=how, **details)
+        return explain_network(opened.network(), pixels, **details)
     return _explain_checkpoint(opened, pixels, details)
 
 

@@ -37,6 +37,12 @@ Lapis.Run = class {
     if (at !== codes.length) throw new Error(`expected ${at} codes, found ${codes.length}`);
   }
 
+  /** A token by name. Rows and columns count from 0, as blocks, heads, channels and steps do. */
+  name(token) {
+    if (token === 0) return "class token";
+    return `patch row ${Math.floor((token - 1) / this.grid)}, column ${(token - 1) % this.grid}`;
+  }
+
   /** Neurons of one token at a measuring point. */
   width(point) {
     const { width, mlp_ratio } = this.data.config;
@@ -105,6 +111,13 @@ Lapis.Run = class {
     const mass = W.reduce((a, b) => a + b, 0);
     const log2Z = Math.log2(sum) - made.lift;
     return { D, A: made.A, log2Z, k: exponent - made.lift, W, mass, exponent, integers: made.integers };
+  }
+
+  /** D, A and W of one query, averaged over the heads. */
+  meanRow(block, i) {
+    const rows = Array.from({ length: this.H }, (_, head) => this.row(block, head, i));
+    const mean = (name) => rows[0][name].map((_, j) => rows.reduce((sum, row) => sum + row[name][j], 0) / rows.length);
+    return { D: mean("D"), A: mean("A"), W: mean("W") };
   }
 
   /** ln A = -D / tau, lifted by 2**r so that no row underflows; k is exact. */
@@ -184,6 +197,19 @@ Lapis.pow2Exponent = (z, sqrtHalf) => {
   view.setFloat64(0, z);
   const e = ((view.getUint32(0) >>> 20) & 0x7ff) - 1022;
   return e - (z / 2 ** e < sqrtHalf ? 1 : 0);
+};
+
+/** A share in per cent: one digit behind the point below ten, two below one. */
+Lapis.percent = (share) => `${(100 * share).toFixed(share >= 0.0995 ? 0 : share >= 0.00995 || share === 0 ? 1 : 2)} %`;
+
+Lapis.POINTS = {
+  attention_in: "attention input",
+  q: "query",
+  k: "key",
+  v: "value",
+  readout: "readout",
+  mlp_in: "MLP input",
+  mlp_hidden: "MLP hidden",
 };
 
 /** Shares that sum to one. */

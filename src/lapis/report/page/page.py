@@ -21,13 +21,24 @@ from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
 from lapis.files import write_atomically
 from lapis.report.page.explained import Explained
+from lapis.report.page.rollout import rollout
 from lapis.trace import Point
 
 # A page stays below 5 MB; this is the part for codes.
 CODES_LIMIT = 4_200_000
 # What is left out first if a network is too large for one page. Queries and keys stay, for the attention.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
-SCRIPTS = ("operator.js", "dom.js", "charts.js", "app.js")
+SCRIPTS = (
+    "operator.js",
+    "dom.js",
+    "charts.js",
+    "evidence.js",
+    "lens.js",
+    "readings.js",
+    "raster.js",
+    "summary.js",
+    "app.js",
+)
 
 
 def write_page(path: str | Path, explained: Explained) -> int:
@@ -95,9 +106,32 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "readout": None
         if explained.readout is None
         else {"scale": explained.readout.scale.tolist(), "shift": explained.readout.shift.tolist()},
+        "decides": "patches" if config.mean_pooling else "class token",
+        "rollout": [float(f"{share:.6g}") for share in rollout(explained)],
+        "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
         "energy": [energy_rows(estimate) for estimate in estimates],
+    }
+
+
+def _evidence(explained: Explained) -> dict[str, Any] | None:
+    evidence = explained.evidence
+    if evidence is None:
+        return None
+    return {
+        "method": evidence.method,
+        "says": evidence.description(),
+        "side": evidence.side,
+        "classes": [
+            {
+                "index": index,
+                "score": float(score),
+                "rest": None if evidence.rest is None else float(evidence.rest[number]),
+                "values": [[float(f"{value:.5g}") for value in row] for row in evidence.values[number]],
+            }
+            for number, (index, score) in enumerate(zip(evidence.classes, evidence.scores, strict=True))
+        ],
     }
 
 

@@ -1,0 +1,261 @@
+// The map: where a query looks, on the image, and the pickers of block and head beside it.
+"use strict";
+
+const LETTERS = { weight: "W", affinity: "A", distance: "D" };
+
+Lapis.Lens = class {
+  constructor(page) {
+    this.page = page;
+    this.run = page.run;
+    this.buildPatches();
+    this.buildPickers();
+    for (const kind of ["pick", "show"])
+      Dom.radios(document.querySelector(`[data-choice="${kind}"]`), (value) => page.set({ [kind]: value }));
+    byId("class-token").addEventListener("click", (event) => page.choose(0, event.shiftKey));
+    byId("strength").addEventListener("input", () => this.draw());
+    byId("map-svg").addEventListener("click", () => this.saveSvg());
+    byId("map-csv").addEventListener("click", () => this.saveCsv());
+    document.querySelector(".lens").addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  buildPatches() {
+    const { grid } = this.run;
+    const host = byId("patches");
+    byId("under").src = this.run.data.image;
+    host.style.setProperty("--grid", grid);
+    this.patches = Array.from({ length: grid * grid }, (_, n) => {
+      const button = element("button", { type: "button", className: "patch" });
+      button.addEventListener("click", (event) => this.page.choose(n + 1, event.shiftKey));
+      button.addEventListener(
+        "pointerenter",
+        (event) => event.pointerType === "mouse" && this.page.set({ hover: n + 1 }),
+      );
+      return button;
+    });
+    host.replaceChildren(...this.patches);
+    host.addEventListener("pointerleave", () => this.page.state.hover !== null && this.page.set({ hover: null }));
+  }
+
+  /** A strip of blocks, heads averaged, and one of the heads of the chosen block; each is one tab stop. */
+  buildPickers() {
+    const { data, H, grid } = this.run;
+    const thumb = (value, name, says, kept = true) => {
+      const picture = element("canvas", { width: grid, height: grid });
+      const button = element(
+        "button",
+        { type: "button", className: "thumb", title: says },
+        picture,
+        element("span", { className: "thumb-name" }, name),
+      );
+      button.dataset.value = value;
+      button.setAttribute("role", "radio");
+      button.setAttribute("aria-label", says);
+      if (!kept) button.setAttribute("aria-disabled", "true");
+      return button;
+    };
+    const blocks = Array.from({ length: data.config.depth }, (_, block) => {
+      const kept = data.blocks.includes(block);
+      return thumb(block, String(block), `block ${block}${kept ? "" : ", left out of this page"}`, kept);
+    });
+    const heads = Array.from({ length: H }, (_, head) => thumb(head, String(head), `head ${head}`));
+    byId("blocks").replaceChildren(...blocks);
+    byId("heads").replaceChildren(thumb("mean", "mean", "mean of all heads"), ...heads);
+    const pick = {
+      blocks: (value) => data.blocks.includes(Number(value)) && this.page.set({ block: Number(value) }),
+      heads: (value) => this.page.set({ head: value === "mean" ? null : Number(value) }),
+    };
+    for (const [id, choose] of Object.entries(pick)) {
+      const host = byId(id);
+      Dom.roving(host, '[role="radio"]', (button) => choose(button.dataset.value), Dom.perLine);
+      host.addEventListener("click", (event) => {
+        const button = event.target.closest('[role="radio"]');
+        if (button) choose(button.dataset.value);
+      });
+    }
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
+    const { page } = this;
+    const { data, H } = this.run;
+    const { block, head, query } = page.state;
+    const onMap = this.patches.includes(event.target) || event.target === byId("class-token");
+    const heads = [null, ...Array.from({ length: H }, (_, h) => h)];
+    if (event.key.startsWith("Arrow") && onMap) {
+      if (event.shiftKey) page.set({ key: this.neighbour(page.key, event.key), hover: null });
+      else {
+        page.set({ query: this.neighbour(query, event.key), key: null, hover: null });
+        this.focusQuery();
+      }
+    } else if (event.key === "[" || event.key === "]") {
+      page.set({ block: this.step(data.blocks, block, event.key === "]" ? 1 : -1) });
+    } else if (event.key === "," || event.key === ".") {
+      page.set({ head: this.step(heads, head, event.key === "." ? 1 : -1) });
+    } else if (event.key === "c") {
+      page.set({ query: 0, key: null, hover: null });
+      this.focusQuery();
+    } else return;
+    event.preventDefault();
+  }
+
+  focusQuery() {
+    const { query } = this.page.state;
+    (query ? this.patches[query - 1] : byId("class-token")).focus({ preventScroll: true });
+  }
+
+  step(list, now, by) {
+    return list[Math.min(list.length - 1, Math.max(0, list.indexOf(now) + by))];
+  }
+
+  /** The token one step from `token` in a direction; the class token lies before the first patch. */
+  neighbour(token, arrow) {
+    const { grid } = this.run;
+    if (token === 0) return arrow === "ArrowDown" || arrow === "ArrowRight" ? 1 : 0;
+    const row = Math.floor((token - 1) / grid);
+    const column = (token - 1) % grid;
+    if (arrow === "ArrowLeft") return column > 0 ? token - 1 : token;
+    if (arrow === "ArrowRight") return column < grid - 1 ? token + 1 : token;
+    if (arrow === "ArrowUp") return row > 0 ? token - grid : 0;
+    return row < grid - 1 ? token + grid : token;
+  }
+
+  draw() {
+    const { block, head, query, show } = this.page.state;
+    const heads = head === null ? `mean of ${this.run.H} heads` : `head ${head}`;
+    byId("where").textContent = `Block ${block}, ${heads}: where the ${this.run.name(query)} looks`;
+    this.drawPatches();
+    this.drawPickers();
+    Dom.check(document.querySelector('[data-choice="show"]'), show);
+  }
+
+  /** What the colours show, as shares 0..1 of the range of the patches, bright for near. */
+  shades(row) {
+    const { show } = this.page.state;
+    const values = row[LETTERS[show]];
+    const low = Math.min(...values.slice(1));
+    const high = Math.max(...values.slice(1));
+    const share = (value) => Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+    return {
+      values,
+      low,
+      high,
+      shares: values.map((value) => (show === "distance" ? 1 - share(value) : share(value))),
+    };
+  }
+
+  drawPatches() {
+    const { query, show } = this.page.state;
+    const { key, mapRow } = this.page;
+    const { values, low, high, shares } = this.shades(mapRow);
+    const letter = LETTERS[show];
+    const paint = (button, token) => {
+      button.style.setProperty("--heat", Charts.colour(shares[token]));
+      button.classList.toggle("is-query", token === query);
+      button.classList.toggle("is-key", token === key);
+      const marks = `${token === query ? ", the query" : ""}${token === key ? ", the key" : ""}`;
+      button.setAttribute("aria-label", `${this.run.name(token)}, ${letter} ${Charts.number(values[token])}${marks}`);
+      button.setAttribute("aria-pressed", String(token === query));
+    };
+    byId("patches").style.setProperty("--strength", Number(byId("strength").value) / 100);
+    this.patches.forEach((button, n) => {
+      paint(button, n + 1);
+    });
+    Dom.oneStop(this.patches, this.patches[query - 1]);
+    const classToken = byId("class-token");
+    paint(classToken, 0);
+    classToken.style.color = Charts.inkOn(shares[0]);
+    const ends = show === "distance" ? [high, low] : [low, high];
+    Charts.ramp(
+      byId("map-key"),
+      Charts.colours(),
+      `${letter} ${Charts.number(ends[0])}`,
+      `${letter} ${Charts.number(ends[1])}`,
+    );
+  }
+
+  drawPickers() {
+    const { block, head, query } = this.page.state;
+    Dom.check(byId("blocks"), String(block));
+    Dom.check(byId("heads"), head === null ? "mean" : String(head));
+    byId("heads-title").textContent = `Head of block ${block}`;
+    // The map is the larger, the fewer lines the pickers take, so that the card fits the window.
+    const lines = [...document.querySelectorAll(".strip")].map(
+      ({ children }) => children.length / Dom.perLine([...children]),
+    );
+    document.querySelector(".lens").style.setProperty(
+      "--strips",
+      lines.reduce((sum, n) => sum + Math.ceil(n), 0),
+    );
+    if (this.blocksOf !== query) {
+      this.blocksOf = query;
+      for (const button of byId("blocks").children) {
+        if (button.getAttribute("aria-disabled") !== "true")
+          this.paintThumb(button, this.page.meanRow(Number(button.dataset.value)));
+      }
+    }
+    const name = `${block} ${query}`;
+    if (this.headsOf === name) return;
+    this.headsOf = name;
+    for (const button of byId("heads").children) {
+      const { value } = button.dataset;
+      this.paintThumb(button, value === "mean" ? this.page.meanRow(block) : this.page.headRow(block, Number(value)));
+    }
+  }
+
+  paintThumb(button, { W }) {
+    const { grid } = this.run;
+    const patches = W.slice(1);
+    const low = Math.min(...patches);
+    const span = Math.max(...patches) - low || 1;
+    const pen = button.firstElementChild.getContext("2d");
+    patches.forEach((w, n) => {
+      pen.fillStyle = Charts.colour((w - low) / span);
+      pen.fillRect(n % grid, Math.floor(n / grid), 1, 1);
+    });
+  }
+
+  fileName() {
+    const { block, head, query, show } = this.page.state;
+    const heads = head === null ? "mean" : `head${head}`;
+    return `${show}-block${block}-${heads}-${this.run.name(query).replaceAll(/[, ]+/g, "-")}`;
+  }
+
+  saveSvg() {
+    const { grid, data } = this.run;
+    const { query } = this.page.state;
+    const { values, shares } = this.shades(this.page.mapRow);
+    const host = element("div");
+    const opacity = Number(byId("strength").value) / 100;
+    const svg = Charts.map(host, { image: data.image, grid, label: "" }, (n) => ({
+      fill: Charts.colour(shares[n + 1]),
+      opacity,
+      title: `${this.run.name(n + 1)}: ${Charts.number(values[n + 1])}`,
+    }));
+    const frame = (token, colour, radius) => {
+      if (token === 0) return;
+      const place = { x: 10 * ((token - 1) % grid) + 0.5, y: 10 * Math.floor((token - 1) / grid) + 0.5 };
+      const look = { width: 9, height: 9, rx: radius, fill: "none", stroke: colour, "stroke-width": 1 };
+      Charts.make("rect", { ...place, ...look }, svg);
+    };
+    frame(query, "#d55e00", 0.5);
+    frame(this.page.key, "#0072b2", 4.5);
+    document.body.append(host);
+    Dom.download(`${this.fileName()}.svg`, "image/svg+xml", Charts.standalone(svg));
+    host.remove();
+  }
+
+  saveCsv() {
+    const { grid, N } = this.run;
+    const { D, A, W } = this.page.mapRow;
+    const lines = Array.from({ length: N }, (_, j) => [
+      j === 0 ? "class token" : "patch",
+      j === 0 ? "" : Math.floor((j - 1) / grid),
+      j === 0 ? "" : (j - 1) % grid,
+      W[j],
+      A[j],
+      D[j],
+    ]);
+    const head = ["key", "row", "column", "weight", "affinity", "distance"];
+    Dom.download(`${this.fileName()}.csv`, "text/csv", Dom.csv([head, ...lines]));
+  }
+};

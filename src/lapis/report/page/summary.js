@@ -1,0 +1,166 @@
+// Sums of the whole run: the prediction with its facts, who fired, and what it cost.
+"use strict";
+
+Lapis.Summary = class {
+  constructor(page) {
+    this.page = page;
+    this.run = page.run;
+    this.fillHero();
+    this.fillNotes();
+    this.buildActivity();
+    byId("convention").append(
+      ...this.run.data.energy.map((made) =>
+        element("option", { value: made.convention, textContent: made.convention }),
+      ),
+    );
+    byId("convention").addEventListener("input", () => page.set({ convention: byId("convention").value }));
+  }
+
+  fillHero() {
+    const { data, T, H, N } = this.run;
+    const shares = Lapis.softmax(data.logits);
+    const order = shares.map((_, n) => n).sort((a, b) => shares[b] - shares[a]);
+    byId("source").textContent = [data.model, data.picture].filter(Boolean).join(" · ");
+    byId("input").src = data.image;
+    byId("answer").textContent = data.classes[order[0]];
+    byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
+    byId("classes").replaceChildren(
+      ...order
+        .slice(0, 5)
+        .map((n, rank) =>
+          element(
+            "div",
+            { className: rank ? "class" : "class best" },
+            element("span", { className: "class-name", title: data.classes[n] }, data.classes[n]),
+            element("span", { className: "class-bar" }, element("span", { style: `width:${100 * shares[n]}%` })),
+            element("span", { className: "class-share" }, Lapis.percent(shares[n])),
+          ),
+        ),
+    );
+    const sum = (list) => list.reduce((a, b) => a + b, 0);
+    const fired = sum(Object.values(data.fired).map(sum));
+    const neurons = sum(Object.entries(data.neurons).map(([point, n]) => n * data.fired[point].length));
+    const paper = data.energy[0];
+    describe(byId("facts"), [
+      ["spikes", fired.toLocaleString("en"), "at most one per neuron"],
+      ["neurons that fired", Lapis.percent(fired / neurons), `${neurons.toLocaleString("en")} neurons`],
+      ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
+      [
+        "against dense FP32",
+        paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–",
+        `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
+      ],
+      ["window", `T = ${T} steps`],
+      ["network", `${data.config.depth} × ${H} heads`, `${data.config.depth} blocks of ${H} heads, ${N} tokens`],
+    ]);
+  }
+
+  /** What the reader must know before the figures: a note of the run, and what this page leaves out. */
+  fillNotes() {
+    const { data } = this.run;
+    const left = data.config.depth - data.blocks.length;
+    const missing = Object.keys(data.fired).filter((point) => !data.points.includes(point));
+    const cut = [
+      left ? `${left} of ${data.config.depth} blocks` : "",
+      missing.length ? `the spikes of ${missing.map((p) => Lapis.POINTS[p]).join(", ")}` : "",
+    ].filter(Boolean);
+    const notes = [
+      data.note,
+      cut.length
+        ? `To keep the page small it leaves out ${cut.join(" and ")}; rollout, evidence, activity and energy count everything.`
+        : "",
+    ].filter(Boolean);
+    byId("note").textContent = notes.join(" ");
+    byId("note").hidden = !notes.length;
+    byId("foot").replaceChildren(
+      element(
+        "p",
+        {},
+        `Lapis ${data.version}. Codes from ${data.executor || "one run"}; distances, affinities, row exponents and weights are computed by this page from those codes. ` +
+          "Blocks, heads, rows, columns, channels and steps count from 0. Nothing is loaded from anywhere.",
+      ),
+    );
+  }
+
+  activityCell(point, block, share) {
+    const { data } = this.run;
+    const shown = data.blocks.includes(block) && data.points.includes(point);
+    const says = `${Lapis.POINTS[point]}, block ${block}: ${Lapis.percent(share)} fire`;
+    const node = element(shown ? "button" : "span", {
+      className: "cell",
+      title: shown ? says : `${says}; its spikes are left out of this page`,
+      textContent: Lapis.percent(share).replace(" %", ""),
+    });
+    node.style.background = Charts.colour(share);
+    node.style.color = Charts.inkOn(share);
+    if (shown) {
+      node.type = "button";
+      node.setAttribute("aria-label", says);
+      node.addEventListener("click", () => {
+        this.page.set({ point, rasterBlock: block });
+        byId("raster-title").scrollIntoView({
+          behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+        });
+      });
+    }
+    return element("td", {}, node);
+  }
+
+  buildActivity() {
+    const { data } = this.run;
+    const blocks = data.config.depth;
+    const column = (text) => element("th", { scope: "col" }, text);
+    const numbers = Array.from({ length: blocks }, (_, block) => column(String(block)));
+    const head = element("tr", {}, column("% by block"), ...numbers, column("all"));
+    const rows = Object.entries(data.fired).map(([point, fired]) => {
+      const line = element("tr", {}, element("th", { scope: "row" }, Lapis.POINTS[point]));
+      line.append(...fired.map((count, block) => this.activityCell(point, block, count / data.neurons[point])));
+      const all = fired.reduce((a, b) => a + b, 0) / (data.neurons[point] * blocks);
+      line.append(element("td", { className: "all" }, Lapis.percent(all)));
+      return line;
+    });
+    const table = byId("activity");
+    table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+    const cells = [...table.querySelectorAll("button.cell")];
+    if (!cells.length) return;
+    Dom.oneStop(cells);
+    Dom.roving(
+      table,
+      "button.cell",
+      () => {},
+      () => data.blocks.length,
+    );
+  }
+
+  draw() {
+    const { data } = this.run;
+    const made = data.energy.find((each) => each.convention === this.page.state.convention);
+    byId("convention").value = made.convention;
+    const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
+    rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
+    const ratio = made.ratio ? `${made.ratio.toFixed(1)} times less` : "nothing";
+    const says = `${Charts.number(made.energy_mj)} mJ for this image, ${ratio} than ${Charts.number(made.dense_energy_mj)} mJ dense`;
+    byId("convention-says").textContent = `${made.convention}: ${made.counted}. Costs: ${made.node}.`;
+    Charts.energy(byId("energy"), { rows, label: says });
+    Charts.energyKey(byId("energy-says"), says);
+    const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
+    const count = (part) => (part.count ? Math.round(part.count).toLocaleString("en") : "–");
+    byId("energy-table").replaceChildren(
+      element("thead", {}, line("th", ["operator", "mJ", "dense mJ", "operations", "dense operations", "kind"])),
+      element(
+        "tbody",
+        {},
+        ...made.rows.map((row) =>
+          line("td", [
+            row.operator,
+            Charts.number(row.ours.mj),
+            Charts.number(row.dense.mj),
+            count(row.ours),
+            count(row.dense),
+            row.ours.kinds.join(", ").replaceAll("_", " "),
+          ]),
+        ),
+      ),
+    );
+  }
+};
