@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
 
 import lapis
-from lapis import native
 from lapis.cli import VERBS, main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 
@@ -38,10 +36,3 @@ def test_the_package_imports_without_torch() -> None:
 def test_an_unknown_command_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == EXIT_BAD_INPUT
     assert "trian" in capsys.readouterr().err
-
-
-def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "--json"]) == EXIT_OK
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["lapis"] == lapis.__version__
-    assert facts["kernels"] == native.describe()

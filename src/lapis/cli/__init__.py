@@ -13,7 +13,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 
 # In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
 VERBS = {
-    "info": "Show versions, the machine, and which kernels are in use.",
+    "info": "Show versions, the machine, the kernels in use, and the memory of a model.",
     "train": "Run a training recipe.",
     "ablate": "Run an ablation: train variants with the same schedule and seeds, and compare them.",
     "evaluate": "Measure top-1 and top-5 accuracy on a folder of images.",
