@@ -1,7 +1,7 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small network docs/format-vector.safetensors is made anew first, from random numbers.
+--fixture the small network docs/format-vector-2.safetensors is made anew first, from random numbers.
 
     python tools/format_vector.py
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import ActivationModes, LapisConfig, LeastCodes
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
@@ -31,7 +31,9 @@ from lapis.trace import POINTS, Trace
 ROOT = Path(__file__).resolve().parents[1]
 VECTOR = ROOT / "docs" / "format-vector.json"
 PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10.safetensors")
-FIXTURE = Path("docs/format-vector.safetensors")
+# Written by an earlier release, in version 1 of the format; it is not made anew.
+FIRST_FIXTURE = Path("docs/format-vector.safetensors")
+FIXTURE = Path("docs/format-vector-2.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
 
@@ -77,7 +79,7 @@ def sha256(array: np.ndarray[Any, Any]) -> str:
 
 
 def small_network() -> Network:
-    """Style beit with what the packaged model does not have: padding, all modes, a crop, names beyond ASCII."""
+    """Style beit with what the packaged model does not have: padding, all modes, a crop, ReLU, names beyond ASCII."""
     config = LapisConfig(
         style="beit",
         image_size=12,
@@ -88,7 +90,9 @@ def small_network() -> Network:
         heads=2,
         mlp_ratio=3,
         window=20,
+        activation="relu",
         modes=ActivationModes("signed", "offset", "signed", "unsigned", "offset", "signed"),
+        least_codes=LeastCodes(attention_in=(2, 5), qk=2, v=(3, 1), readout=2, mlp_in=4, mlp_hidden=(1, 3)),
     ).deployed()
     network, generator = random_network(config, seed=13), np.random.default_rng(13)
     return dataclasses.replace(
@@ -105,7 +109,7 @@ def small_network() -> Network:
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, FIXTURE):
+    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -124,7 +128,7 @@ def vector() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write docs/format-vector.json.")
-    parser.add_argument("--fixture", action="store_true", help="Make docs/format-vector.safetensors anew first.")
+    parser.add_argument("--fixture", action="store_true", help="Make docs/format-vector-2.safetensors anew first.")
     try:
         if parser.parse_args().fixture:
             print(f"{FIXTURE}: {save(ROOT / FIXTURE, small_network()):,} bytes")

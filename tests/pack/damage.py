@@ -106,6 +106,10 @@ def config(**changes: Any) -> Change:
     return about(config={**CONFIG.to_dict(), **changes})
 
 
+def least_codes(**changes: Any) -> Change:
+    return config(least_codes={**CONFIG.to_dict()["least_codes"], **changes})
+
+
 def preprocess(**changes: Any) -> Change:
     return about(preprocess={**Preprocess(CONFIG.image_size).to_dict(), **changes})
 
@@ -160,14 +164,17 @@ CONTAINER = [
     Damage(7, "metadata", metadata({"version": 1})),
 ]
 
+NO_ACTIVITIES: tuple[Any, ...] = ({}, [], 1, {"v": 0.5}, {"v": [0.5]})
+
 DESCRIPTION = [
     Damage(8, "not JSON", metadata("{")),
     Damage(8, "not JSON", metadata("[" * 100_000)),
     Damage(8, "not JSON", text('"crop":1.0', '"crop":NaN')),
     Damage(8, "version", metadata("[]")),
-    *(Damage(9, "version", about(version=version)) for version in (2, True, "1", 1.0, None)),
+    *(Damage(9, "version", about(version=version)) for version in (0, 3, True, "1", 1.0, None)),
     Damage(9, "version", without("version")),
     Damage(10, "fields", about(extra=1)),
+    Damage(10, "fields", about(version=1, trained_slice=[1])),
     Damage(10, "fields", without("class_names")),
     Damage(25, "class_names", about(class_names=[1, 2, 3])),
     Damage(25, "class_names", about(class_names="abc")),
@@ -179,7 +186,7 @@ DESCRIPTION = [
     Damage(54, "trained_slice", about(trained_slice=[1.0])),
     Damage(54, "trained_slice", about(trained_slice=[10_000])),
     Damage(54, "ascending", about(trained_slice=[4, 4])),
-    *(Damage(55, "activity", about(activity=activity)) for activity in ({}, [], 1, {"v": 0.5}, {"v": [0.5]})),
+    *(Damage(55, "activity", about(activity=shares)) for shares in NO_ACTIVITIES),
     Damage(55, "attention_in", about(activity={"attention": [0.5] * CONFIG.depth})),
     *(Damage(55, "0 to 1", about(activity={"v": [share] * CONFIG.depth})) for share in (-0.1, 1.1, True, "x", None)),
     *(Damage(28, "fraction_bits", about(fraction_bits=bits)) for bits in (7, 21, None, 16.0, True)),
@@ -189,10 +196,16 @@ DESCRIPTION = [
 CONFIGURATION = [
     Damage(11, "table of fields", about(config=[])),
     Damage(11, "unknown configuration", config(surprise=1)),
+    Damage(11, "version 1 does not know", about(version=1)),
     Damage(11, "leaves fields out", about(config={name: CONFIG.to_dict()[name] for name in ("row_scale", "readout")})),
     Damage(12, "modes", config(modes=7)),
     Damage(12, "leaves fields out", config(modes={"qk": "signed"})),
     Damage(12, "measuring point", config(modes={**CONFIG.to_dict()["modes"], "w": "signed"})),
+    Damage(12, "least_codes", config(least_codes=7)),
+    Damage(12, "leaves fields out", config(least_codes={"qk": 2})),
+    Damage(12, "measuring point", least_codes(w=2)),
+    *(Damage(56, "least_codes.v", least_codes(v=code)) for code in (0, 16, 2.0, True, "2", None, [], [1], [1, 16])),
+    *(Damage(56, "least_codes.v", least_codes(v=codes)) for codes in ([1, True], [[1], [1]], [1, 2, 3], {})),
     *(Damage(13, "depth", config(depth=depth)) for depth in (None, 2.0, True, "2")),
     Damage(13, "window", config(window=15.0)),
     Damage(13, "weight_bits", config(weight_bits=6.5)),
@@ -210,11 +223,13 @@ CONFIGURATION = [
     Damage(14, "window", config(window=64)),
     Damage(14, "weight_bits", config(weight_bits=9)),
     Damage(15, "style", config(style="swin")),
+    Damage(15, "activation", config(activation="swish")),
     Damage(15, "mode", config(modes={**CONFIG.to_dict()["modes"], "qk": "sideways"})),
     Damage(16, "relation", config(relation="dot")),
     Damage(16, "row_scale", config(row_scale="exact")),
     Damage(16, "readout", config(readout="real")),
     Damage(16, "quantize", config(quantize=False)),
+    Damage(16, "top_k", config(top_k=0.5)),
     Damage(17, "does not divide", config(heads=4)),
     # A reader that looked for the divisors of this width would be busy for weeks.
     Damage(17, "does not divide", config(width=10**15 + 1, heads=2)),

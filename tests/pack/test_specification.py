@@ -12,7 +12,17 @@ import pytest
 
 from lapis import native
 from lapis.codes import MAX_WINDOW
-from lapis.config import WEIGHT_BITS, ActivationModes, LapisConfig, Mode, Style, preset
+from lapis.config import (
+    DEPLOYED,
+    WEIGHT_BITS,
+    Activation,
+    ActivationModes,
+    LapisConfig,
+    LeastCodes,
+    Mode,
+    Style,
+    preset,
+)
 from lapis.deploy import arithmetic, leak
 from lapis.deploy.network import FRACTION_BITS, LONGEST_DELAY, MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, TEST_IMAGES
 from lapis.deploy.synthetic import random_network
@@ -28,8 +38,9 @@ from lapis.pack.format import (
     MAX_MLP_RATIO,
     METADATA_KEY,
     OPTIONAL_FIELDS,
+    READABLE,
+    SINCE_VERSION_2,
     TRAINED_SLICE,
-    VERSION,
     data_bytes,
     entries,
 )
@@ -111,6 +122,7 @@ def test_real_logits_are_the_integers_of_the_vector_scaled_and_rounded_once(
 def test_every_field_is_documented_and_no_other() -> None:
     config = {field.name for field in dataclasses.fields(LapisConfig)}
     modes = {f"modes.{field.name}" for field in dataclasses.fields(ActivationModes)}
+    modes |= {f"least_codes.{field.name}" for field in dataclasses.fields(LeastCodes)}
     assert _table("Description").keys() == {*FIELDS, *OPTIONAL_FIELDS}
     assert _table("Configuration").keys() == config | modes
     assert _table("Preprocessing fields").keys() == {field.name for field in dataclasses.fields(Preprocess)}
@@ -119,7 +131,7 @@ def test_every_field_is_documented_and_no_other() -> None:
 
 def test_documented_ranges_are_those_that_are_checked() -> None:
     description, config = _table("Description"), _table("Configuration")
-    assert description["version"][1] == str(VERSION)
+    assert description["version"][1] == ", ".join(map(str, READABLE))
     assert description["fraction_bits"][1] == f"{FRACTION_BITS[0]}..{FRACTION_BITS[-1]}"
     assert description["head_exponent"][1] == f"0..{MAX_HEAD_EXPONENT}"
     assert f"at most {MAX_CLASS_NAME} code points" in description["class_names"][1]
@@ -133,8 +145,12 @@ def test_documented_ranges_are_those_that_are_checked() -> None:
     assert re.findall(r"`(\w+)`", config["modes.attention_in"][1]) == list(get_args(Mode))
     filters = _table("Preprocessing fields")["interpolation"][1]
     assert re.findall(r"`(\w+)`", filters) == list(get_args(Interpolation))
-    only = {name: config[name][1].strip("`") for name in ("relation", "row_scale", "readout", "quantize")}
-    assert only == {"relation": "laplacian", "row_scale": "pow2", "readout": "spikes", "quantize": "true"}
+    only = {name: config[name][1].strip("`") for name in DEPLOYED}
+    assert only == {name: str(value).lower() for name, value in DEPLOYED.items()}
+    assert re.findall(r"`(\w+)`", config["activation"][1]) == list(get_args(Activation))
+    absent = re.search(r"Version 1 has neither (.*): read", _section("Configuration"))
+    assert absent is not None
+    assert set(re.findall(r"`(\w+)`", absent[1])) == SINCE_VERSION_2.keys()
 
 
 def test_documented_limits_are_those_of_the_code() -> None:

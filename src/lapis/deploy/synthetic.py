@@ -88,7 +88,8 @@ def with_activity(network: Network, activity: Mapping[Point, float], images: Pix
     """
     if network.low("mlp_hidden") and "mlp_hidden" in activity:
         raise LapisError("mlp_hidden is signed here, and its GELU cannot be silenced by an offset; use unsigned codes")
-    stream, blocks = integer.embed(network, images), []
+    stream = integer.embed(network, images)
+    blocks: list[Block] = []
     for index, block in enumerate(network.blocks):
         # By itself, because every change of a network checks all its blocks again.
         alone = dataclasses.replace(network, config=network.config.of_block(index), blocks=(block,), activity={})
