@@ -16,7 +16,7 @@ RECIPE = replace(
     W6,
     name="cifar10_tiny_sparse",
     start="lapis_tiny_cifar10",
-    sparsity=Sparsity(attention_in=0.52, v=0.42, readout=0.42, mlp_in=0.62, qk=0.7),
-    optim=replace(W6.optim, epochs=0.3, precision="bf16"),
-    keep=replace(W6.keep, evaluate_epochs=0.3),
+    sparsity=Sparsity(attention_in=0.52, v=0.42, readout=0.42, mlp_in=0.62, qk=0.6, ramp=0.5, settle=0.8),
+    optim=replace(W6.optim, lr=2e-4, epochs=0.4, precision="bf16"),
+    keep=replace(W6.keep, evaluate_epochs=0.4),
 )
