@@ -56,13 +56,15 @@ function classes() {
 }
 
 function confusion() {
+  const table = byId("confusion");
   const common = data.confused.map((row) => `${row.label} as ${row.answer} (${row.images})`).slice(0, 3);
   const most = common.length ? ` Most often: ${common.join(", ")}.` : " Nothing was taken for anything else.";
   if (!data.confusion) {
     byId("confusion-says").textContent = `Too many classes for a matrix; the commonest mistakes are listed.`;
     const rows = data.confused.map((row) => line("td", [row.label, row.answer, String(row.images)]));
     const head = element("thead", {}, line("th", ["is", "taken for", "images"]));
-    byId("confusion").replaceChildren(element("table", { className: "plain" }, head, element("tbody", {}, ...rows)));
+    table.className = "plain";
+    table.replaceChildren(head, element("tbody", {}, ...rows));
     return;
   }
   byId("confusion-says").textContent = `A row is what the images show, a column what the network named.${most}`;
@@ -82,14 +84,9 @@ function confusion() {
     });
     return element("tr", {}, head(names[truth], "row"), ...cells, element("td", { className: "all" }, String(all)));
   });
-  byId("confusion").replaceChildren(
-    element(
-      "table",
-      { className: "activity" },
-      element("thead", {}, element("tr", {}, ...["", ...names, "images"].map((name) => head(name, "col")))),
-      element("tbody", {}, ...rows),
-    ),
-  );
+  const heads = ["", ...names, "images"].map((name) => head(name, "col"));
+  table.className = "activity";
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
 }
 
 function mistakes() {
@@ -165,14 +162,6 @@ byId("source").textContent =
   `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
 byId("foot").textContent =
   `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
-byId("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
 for (const draw of [headline, classes, confusion, mistakes, energy, made]) draw();
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  energy();
-}).observe(document.body);
+Dom.themeButton(energy);
+Dom.onWidth(energy);
