@@ -49,6 +49,14 @@ def _pictures(path: Path) -> None:
             tile(first + number).save(folder / f"{number}.png")
 
 
+def _pets(path: Path) -> None:
+    """Two folders of five photos, named by number."""
+    for number in range(10):
+        folder = path / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        tile(number).resize((64, 48)).save(folder / f"{1 + number // 2}.jpg")
+
+
 def _imagenet(path: Path) -> None:
     """Two test images, in folders whose names are the numbers of their classes."""
     for number in (3, 7):
@@ -109,6 +117,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "photo.jpg": _photo,
     "other.png": _photo,
     "pictures": _pictures,
+    "pets": _pets,
     "imagenet": _imagenet,
     "cifar": _cifar,
     "model.safetensors": _packed_model,

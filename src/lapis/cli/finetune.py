@@ -147,7 +147,7 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
 def _lines(shown: dict[str, Any]) -> str:
     accuracy, energy = shown["accuracy"], shown["energy"]
     low, high = shown["interval95"]
-    weakest = min(shown["classes"], key=lambda row: row["right"] / row["images"])
+    weakest = min((row for row in shown["classes"] if row["images"]), key=lambda row: row["right"] / row["images"])
     lines = [
         f"{'held out':<9} {accuracy['top1']:.2f} % of {accuracy['images']} images right (95 % interval {low:.0f} to "
         f"{high:.0f} %); weakest class: {weakest['name']}, {weakest['right']} of {weakest['images']}",

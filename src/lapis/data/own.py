@@ -14,13 +14,13 @@ from lapis.data.folder import SUFFIXES, class_folders, load_named_folder
 from lapis.data.images import FileImages, Images
 from lapis.data.open import SPLIT_FOLDERS
 from lapis.errors import LapisError
+from lapis.pack.format import MAX_CLASS_NAME
 from lapis.preprocess import UnreadableImageError
 
 # Of each class, this share is held out for testing if the folder has no val/.
 HELD_OUT_SHARE = 0.2
 # With fewer images of a class, one to test on would leave too few to learn from.
 LEAST_IMAGES = 4
-LONGEST_NAME = 256
 LAYOUT = "make one folder per class, with its images inside: FOLDER/cat/1.jpg, FOLDER/dog/2.jpg"
 
 
@@ -119,7 +119,7 @@ def _check_classes(folder: Path, images: FileImages) -> None:
     counts = np.bincount(images.labels, minlength=len(images.classes))
     _refuse_few(folder, [(name, int(count)) for name, count in zip(images.classes, counts, strict=True)])
     for name in images.classes:
-        if len(name) > LONGEST_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if len(name) > MAX_CLASS_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise LapisError(f"the class folder {name!r} in {folder} has a name that is not text; rename it")
 
 

@@ -15,7 +15,10 @@ function headline() {
       percent(accuracy.correct, accuracy.images),
       `of ${accuracy.images} held-out images right (95 % interval: ${low.toFixed(0)} to ${high.toFixed(0)} %)`,
     ],
-    [String(data.classes.length), `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`],
+    [
+      String(data.classes.length),
+      `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`,
+    ],
     [
       energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–",
       `less energy than dense FP32, estimated; ${data.int8_ratio.toFixed(1)} × less than dense int8`,
@@ -30,7 +33,7 @@ function headline() {
 }
 
 function classes() {
-  const sorted = [...data.classes].sort((a, b) => a.right / a.images - b.right / b.images);
+  const sorted = [...data.classes].filter((row) => row.images).sort((a, b) => a.right / a.images - b.right / b.images);
   const shown = sorted.slice(0, data.shown_classes);
   byId("classes-says").textContent =
     "The share of each class's held-out images that was named right, the weakest class first." +
@@ -53,13 +56,15 @@ function classes() {
 }
 
 function confusion() {
+  const table = byId("confusion");
   const common = data.confused.map((row) => `${row.label} as ${row.answer} (${row.images})`).slice(0, 3);
   const most = common.length ? ` Most often: ${common.join(", ")}.` : " Nothing was taken for anything else.";
   if (!data.confusion) {
     byId("confusion-says").textContent = `Too many classes for a matrix; the commonest mistakes are listed.`;
     const rows = data.confused.map((row) => line("td", [row.label, row.answer, String(row.images)]));
     const head = element("thead", {}, line("th", ["is", "taken for", "images"]));
-    byId("confusion").replaceChildren(element("table", { className: "plain" }, head, element("tbody", {}, ...rows)));
+    table.className = "plain";
+    table.replaceChildren(head, element("tbody", {}, ...rows));
     return;
   }
   byId("confusion-says").textContent = `A row is what the images show, a column what the network named.${most}`;
@@ -69,21 +74,19 @@ function confusion() {
     const all = data.classes[truth].images;
     const cells = counts.map((count, answer) => {
       const share = all ? count / all : 0;
-      const cell = element("span", { className: "cell", title: `${names[truth]} as ${names[answer]}: ${images(count)}` });
+      const cell = element("span", {
+        className: "cell",
+        title: `${names[truth]} as ${names[answer]}: ${images(count)}`,
+      });
       cell.textContent = count ? String(count) : "·";
       if (count) Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(share) });
       return element("td", {}, cell);
     });
     return element("tr", {}, head(names[truth], "row"), ...cells, element("td", { className: "all" }, String(all)));
   });
-  byId("confusion").replaceChildren(
-    element(
-      "table",
-      { className: "activity" },
-      element("thead", {}, element("tr", {}, ...["", ...names, "images"].map((name) => head(name, "col")))),
-      element("tbody", {}, ...rows),
-    ),
-  );
+  const heads = ["", ...names, "images"].map((name) => head(name, "col"));
+  table.className = "activity";
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
 }
 
 function mistakes() {
@@ -132,7 +135,11 @@ function made() {
   byId("made-says").textContent =
     `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. They were looked at once, after the last step of a stage.`;
   byId("made").replaceChildren(
-    element("thead", {}, line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"])),
+    element(
+      "thead",
+      {},
+      line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"]),
+    ),
     element(
       "tbody",
       {},
@@ -151,16 +158,10 @@ function made() {
   );
 }
 
-byId("source").textContent = `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
-byId("foot").textContent = `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
-byId("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
+byId("source").textContent =
+  `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
+byId("foot").textContent =
+  `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
 for (const draw of [headline, classes, confusion, mistakes, energy, made]) draw();
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  energy();
-}).observe(document.body);
+Dom.themeButton(energy);
+Dom.onWidth(energy);
