@@ -16,8 +16,8 @@ from lapis.convert.fold import from_model
 from lapis.data.slice import CIFAR10_CLASSES
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 from lapis.nn import save_network
-from tests.docs.given import make
 from tests.networks import small_config, small_model
+from tests.pictures import write_class_folders
 
 TINY = (
     "--set model.depth=1 --set model.width=16 --set model.heads=2 --set model.patch_size=8 --set data.limit=16 "
@@ -30,6 +30,7 @@ LINES = [
     "train smoke --show",
     f"train smoke {TINY} --out run",
     f"ablate relation --recipe smoke {TINY} --out study",
+    "finetune pictures --start MODEL --epochs 1 --threads 1 --out tuned",
     "evaluate MODEL --data pictures",
     "evaluate CHECKPOINT --data pictures",
     "merge SHARD",
@@ -53,7 +54,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12, window=7), seed=5)
     pack.save(folder / "model.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
     save_network(folder / "checkpoint.safetensors", model, {"class_names": list(CIFAR10_CLASSES)})
-    make("pictures", folder)
+    write_class_folders(folder / "pictures", 6)
     return folder
 
 
