@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from inspect import isclass, isfunction, signature
+from pathlib import Path
 
 import pytest
+
+from lapis.trace import POINTS, Tally
+from tests.docs.given import make
+from tests.networks import small_config, wide_network
 
 SURFACE: dict[str, set[str]] = {
     "lapis": {"ActivationModes", "LapisConfig", "LapisError", "Session", "__version__", "preset"},
@@ -46,3 +54,113 @@ def test_a_package_exports_what_is_pinned_and_no_more(package: str) -> None:
 def test_what_is_deployed_loads_without_torch(package: str) -> None:
     code = f"import sys; import {package}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def _public_functions() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Every function of the surface, and the methods of its classes."""
+    for package, names in SURFACE.items():
+        for name in sorted(names):
+            value = getattr(import_module(package), name)
+            if isfunction(value):
+                yield f"{package}.{name}", value
+            elif isclass(value):
+                own = [(word, each) for word, each in vars(value).items() if isfunction(each)]
+                yield from ((f"{package}.{name}.{word}", each) for word, each in own if not word.startswith("__"))
+                yield f"{package}.{name}", value
+
+
+def test_wherever_a_path_is_taken_text_is_taken_too() -> None:
+    taken = set()
+    for name, function in _public_functions():
+        try:
+            parameters = signature(function).parameters
+        except ValueError:  # a class of C has none
+            continue
+        for word, parameter in parameters.items():
+            # The fields of a class that only Lapis makes are no arguments.
+            if "Path" in str(parameter.annotation) and name != "lapis.models.Opened":
+                assert "str" in str(parameter.annotation), f"{name}({word}: {parameter.annotation})"
+                taken.add(f"{name}:{word}")
+    assert taken == set(TAKES_PATHS)
+
+
+def _train(place: Path, kind: Callable[[Path], str | Path]) -> None:
+    from lapis.train import load_recipe, train
+
+    tiny = ["model.depth=1", "model.width=16", "model.heads=2", "model.patch_size=8", "data.limit=16", "data.workers=0",
+            "data.test_limit=10", "data.calibrate=8", "optim.batch=16", "optim.epochs=1"]  # fmt: skip
+    cifar = [*tiny, "data.dataset=cifar10"]
+    make("cifar", place)
+    summary = train(load_recipe("smoke").with_overrides(cifar), kind(place / "cifar"), kind(place / "run"), quiet=True)
+    assert summary["out"] == str(place / "run")
+    assert (place / "run" / "best.safetensors").is_file()
+
+
+def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
+    """Save, load and open, packed and as a checkpoint."""
+    from lapis import Session, models, pack
+    from lapis.nn import LapisViT, load_backbone, load_network, save_network
+
+    packed, checkpoint = kind(place / "new" / "net.safetensors"), kind(place / "new" / "checkpoint.safetensors")
+    assert pack.save(packed, wide_network(depth=1)) == Path(packed).stat().st_size
+    assert pack.is_packed(packed)
+    assert pack.load(packed).config.depth == models.open(packed).config.depth == Session(packed).config.depth == 1
+    save_network(checkpoint, LapisViT(small_config()))
+    assert load_network(checkpoint).config == models.open(checkpoint).config == small_config()
+    make("deit_tiny.safetensors", place)
+    assert load_backbone(kind(place / "deit_tiny.safetensors")).config.width == 192
+
+
+def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
+    from lapis.energy import Activities, estimate, load_costs, load_tally, save_tally
+    from lapis.report import energy_chart
+
+    costs, tally, chart = (kind(place / name) for name in ("new/costs.json", "new/tally.json", "new/chart.png"))
+    save_tally(tally, Tally(images=3), small_config())
+    assert load_tally(tally)[0].images == 3
+    Path(costs).write_text(json.dumps(load_costs("45nm").to_dict()))
+    assert load_costs(costs) == load_costs("45nm")
+    rho = Activities.uniform(small_config(), dict.fromkeys(POINTS, 0.5))
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[plot]'")
+    assert energy_chart(estimate(small_config(), rho), chart) == Path(chart)
+
+
+def _pages(place: Path, kind: Callable[[Path], str | Path]) -> None:
+    from lapis import pack
+    from lapis.report import explain, write_page
+
+    model, page = place / "net.safetensors", kind(place / "new" / "page.html")
+    pack.save(model, wide_network(depth=1))
+    make("photo.png", place)
+    explained = explain(kind(model), kind(place / "photo.png"))
+    assert write_page(page, explained) == Path(page).stat().st_size
+
+
+# Every argument of the surface that is a path, and the test that gives it.
+TAKES_PATHS = {
+    "lapis.Session:model": _networks,
+    "lapis.nn.load_backbone:source": _networks,
+    "lapis.nn.load_network:path": _networks,
+    "lapis.nn.save_network:path": _networks,
+    "lapis.pack.is_packed:path": _networks,
+    "lapis.pack.load:path": _networks,
+    "lapis.pack.save:path": _networks,
+    "lapis.models.open:source": _networks,
+    "lapis.train.train:data": _train,
+    "lapis.train.train:out": _train,
+    "lapis.energy.load_costs:name_or_file": _energy,
+    "lapis.energy.load_tally:path": _energy,
+    "lapis.energy.save_tally:path": _energy,
+    "lapis.report.energy_chart:path": _energy,
+    "lapis.report.explain:model": _pages,
+    "lapis.report.explain:image": _pages,
+    "lapis.report.write_page:path": _pages,
+}
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("use", dict.fromkeys(TAKES_PATHS.values()))
+def test_text_and_paths_do_the_same(
+    use: Callable[[Path, Callable[[Path], str | Path]], None], kind: Callable[[Path], str | Path], tmp_path: Path
+) -> None:
+    use(tmp_path, kind)

@@ -38,7 +38,8 @@ def check_folder(folder: Path, option: str) -> None:
     """Refuse a folder that cannot be made or written, before work that would be lost; nothing is made."""
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
-        raise LapisError(f"cannot make the folder {folder}: {nearest} is a file; choose another {option}")
+        what = "it" if nearest == folder else nearest
+        raise LapisError(f"cannot make the folder {folder}: {what} is a file; choose another {option}")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise LapisError(f"cannot write to {folder}: {nearest} is read-only; choose another {option}")
 

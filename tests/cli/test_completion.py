@@ -40,7 +40,7 @@ def test_commands_are_completed() -> None:
     [
         ["predict"], ["evaluate"], ["explain"], ["convert"], ["verify"], ["unpack"], ["pack"], ["energy"],
         ["bench", "energy"], ["demo", "--model"], ["train", "--start"], ["train", "--teacher"],
-        ["ablate", "relation", "--start"],
+        ["ablate", "relation", "--start"], ["finetune", "pictures", "--start"], ["finetune", "pictures", "--teacher"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -11,48 +11,54 @@ from lapis.cli import main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from tests.networks import wide_network
+from tests.pictures import write_class_folders
 
 # Every command that writes, made to fail as late as bad input can. NEW is a folder that does not exist yet, MODEL a
-# packed network, FILE something that is no folder.
-FAILURES = [
-    "train smoke --out NEW/run --start none.safetensors",
-    "train smoke --out NEW/run --data NEW",
-    "train smoke --out NEW/run --set optim.batch=1000",
-    "train smoke --out NEW/run --resume",
-    "train smoke --out NEW/run --teacher none.safetensors",
-    "train smoke --out FILE/run",
-    "train cifar10_tiny --data none",
-    "ablate relation --recipe smoke --data none",
-    "ablate relation --recipe smoke --start none.safetensors --out NEW",
-    "demo --model none.safetensors",
-    "demo --model MODEL --out NEW/demo",
-    "demo --out FILE/demo",
-    "pack none.safetensors -o NEW/packed.safetensors",
-    "pack MODEL -o NEW/packed.safetensors",
-    "unpack FILE -o NEW/arrays.npz",
-    "unpack MODEL -o FILE/arrays.npz",
-    "predict MODEL none.png --csv NEW/answers.csv",
-    "predict MODEL slice:0 --csv FILE/answers.csv",
-    "explain MODEL none.png -o NEW/page.html",
-    "explain MODEL slice:0 -o FILE/page.html",
-    "convert MODEL -n 1 --picture NEW/neuron.png --neuron 99 0 0",
-    "convert MODEL -n 1 --picture FILE/neuron.png",
-    "energy lapis_tiny --activity all=0.3 --csv NEW/rows.csv --chart NEW/chart.pdf",
-    "energy lapis_tiny --activity all=0.3 --csv FILE/rows.csv --chart NEW/chart.png",
-    "energy lapis_tiny --activity all=2 --csv NEW/rows.csv",
-    "energy --paper --csv FILE/rows.csv",
-    "evaluate MODEL --data none",
-    "bench engine --engine none --out NEW",
-    "bench energy none --out NEW/deep",
-    "bench kernels --isa none --out NEW",
-    "bench growth --side 33 --out NEW",
-    "bench soak --out FILE/deep",
-]
+# packed network, FILE something that is no folder. Each with a part of the error, so that it fails for its own reason.
+FAILURES = {
+    "train smoke --out NEW/run --start none.safetensors": "no such file",
+    "train smoke --out NEW/run --data NEW": "takes no data folder",
+    "train smoke --out NEW/run --set optim.batch=1000": "exceeds the 320",
+    "train smoke --out NEW/run --resume": "no run to resume",
+    "train smoke --out NEW/run --teacher none.safetensors": "no such file",
+    "train smoke --out FILE/run": "is a file",
+    "train cifar10_tiny --data none": "none is not a folder",
+    "finetune none": "none is not a folder",
+    "finetune pictures --out FILE/run": "cannot make the folder",
+    "finetune pictures --start none.safetensors --out NEW": "no such file",
+    "finetune pictures --set optim.rate=1 --out NEW": "unknown setting",
+    "finetune pictures --teacher none.safetensors": "no such file",
+    "ablate relation --recipe smoke --data none": "takes no data folder",
+    "ablate relation --recipe smoke --start none.safetensors --out NEW": "no such file",
+    "demo --model none.safetensors": "no such file",
+    "demo --model MODEL --out NEW/demo": "3 other classes",
+    "demo --out FILE/demo": "is a file",
+    "pack none.safetensors -o NEW/packed.safetensors": "no such file",
+    "pack MODEL -o NEW/packed.safetensors": "packed already",
+    "unpack FILE -o NEW/arrays.npz": "foreign weights",
+    "unpack MODEL -o FILE/arrays.npz": "is a file",
+    "predict MODEL none.png --csv NEW/answers.csv": "No such file",
+    "predict MODEL slice:0 --csv FILE/answers.csv": "is a file",
+    "explain MODEL none.png -o NEW/page.html": "No such file",
+    "explain MODEL slice:0 -o FILE/page.html": "is a file",
+    "convert MODEL -n 1 --picture NEW/neuron.png --neuron 99 0 0": "no neuron at block 99",
+    "convert MODEL -n 1 --picture FILE/neuron.png": "is a file",
+    "energy lapis_tiny --activity all=0.3 --csv NEW/rows.csv --chart NEW/chart.pdf": "does not end in .png",
+    "energy lapis_tiny --activity all=0.3 --csv FILE/rows.csv --chart NEW/chart.png": "is a file",
+    "energy lapis_tiny --activity all=2 --csv NEW/rows.csv": "from 0 to 1",
+    "energy --paper --csv FILE/rows.csv": "is a file",
+    "evaluate MODEL --data none": "none is not a folder",
+    "bench engine --engine none --out NEW": "not one of 'lapis'",
+    "bench energy none --out NEW/deep": "none is neither",
+    "bench kernels --isa none --out NEW": "not available",
+    "bench growth --side 33 --out NEW": "not a multiple",
+    "bench soak --out FILE/deep": "is a file",
+}
 
 
-@pytest.mark.parametrize("line", FAILURES)
+@pytest.mark.parametrize(("line", "message"), FAILURES.items(), ids=list(FAILURES))
 def test_nothing_is_left_of_a_command_that_failed(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "growth" in line and not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
@@ -61,13 +67,13 @@ def test_nothing_is_left_of_a_command_that_failed(
     # Three classes: the demo, whose images have ten, refuses it only after it was opened.
     save(tmp_path / "model.safetensors", wide_network(depth=1, classes=3))
     (tmp_path / "file").write_text("not a folder")
+    write_class_folders(tmp_path / "pictures", 6)
     before = sorted(tmp_path.rglob("*"))
     words = {"NEW": str(tmp_path / "new"), "MODEL": "model.safetensors", "FILE": "file"}
     for name, value in words.items():
         line = line.replace(name, value)
     assert main(line.split()) == EXIT_BAD_INPUT
-    captured = capsys.readouterr()
-    assert captured.err != ""
+    assert message in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
 

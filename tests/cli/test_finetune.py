@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from lapis import Session, models, pack
 from lapis.cli import main
 from lapis.data.own import open_own
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK
 from lapis.nn import save_network
 from tests.networks import small_config, small_model
+from tests.pictures import write_class_folders
 
 CLASSES = ("cat", "frog", "ship")
 SMALL = small_config(image_size=16, patch_size=8, classes=4, width=12, depth=1)
@@ -28,19 +27,9 @@ QUICK = ("--epochs", "1", "--threads", "1", "--quiet")
 PATIENCE_SECONDS = 240
 
 
-def write_pictures(folder: Path, count: int) -> Path:
-    """`count` images of each class, from the packaged test images."""
-    images, labels = load_slice()
-    for name in CLASSES:
-        (folder / name).mkdir(parents=True)
-        for index in np.flatnonzero(labels == CIFAR10_CLASSES.index(name))[:count]:
-            Image.fromarray(images[index]).save(folder / name / f"{index}.png")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("images") / "pictures", 20)
+    return write_class_folders(tmp_path_factory.mktemp("images") / "pictures", 20, CLASSES)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +165,7 @@ def test_bad_wishes_are_one_clear_line_and_leave_nothing_behind(
 def test_unreadable_images_are_named_before_anything_is_written(
     dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_pictures(tmp_path / "pictures", 5)
+    folder = write_class_folders(tmp_path / "pictures", 5, CLASSES)
     (folder / "cat" / "broken.png").write_bytes(b"no image")
     words = ["finetune", str(folder), "--start", dense, "--out", str(tmp_path / "out"), *QUICK]
     assert main(words) == EXIT_BAD_INPUT
@@ -189,7 +178,7 @@ def test_unreadable_images_are_named_before_anything_is_written(
 def test_other_images_or_settings_do_not_continue_a_fine_tuning(
     dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_class_folders(tmp_path / "pictures", 8, CLASSES)
     words = ["finetune", str(folder), "--start", dense, "--out", str(tmp_path / "out"), *QUICK]
     assert main(words) == EXIT_OK
     assert main([*words, "--set", "optim.lr=1"]) == EXIT_BAD_INPUT

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
+from lapis.cli.completion import MODEL
 from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.data.own import OwnImages, open_own
 from lapis.display import Display
@@ -28,8 +29,10 @@ REPORT_FILE = "report.html"
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--start", default=START, show_default=True, help="First weights: a file, run, packaged or timm name.")
-@click.option("--teacher", help="Network to distil from; it must know the same classes.")
+@click.option(
+    "--start", type=MODEL, default=START, show_default=True, help="First weights: a file, run, packaged or timm name."
+)
+@click.option("--teacher", type=MODEL, help="Network to distil from; it must know the same classes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write; runs/finetune_NAME by default.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
@@ -91,6 +94,8 @@ def command(
         leave(processes)
     if result is None:
         click.echo(f"stopped; the same command continues {plan.out}", err=True)
+        if as_json:
+            click.echo(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
         return EXIT_INTERRUPTED
     shown = _finish(plan, result, threads or 1, quiet)
     click.echo(json.dumps(shown) if as_json else _lines(shown))

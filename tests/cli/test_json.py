@@ -1,0 +1,109 @@
+"""`--json` of every command: one object on standard output, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lapis import pack
+from lapis.cli import VERBS, app, main
+from lapis.convert.fold import from_model
+from lapis.data.slice import CIFAR10_CLASSES
+from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
+from lapis.nn import save_network
+from tests.networks import small_config, small_model
+from tests.pictures import write_class_folders
+
+TINY = (
+    "--set model.depth=1 --set model.width=16 --set model.heads=2 --set model.patch_size=8 --set data.limit=16 "
+    "--set data.test_limit=10 --set data.calibrate=8 --set optim.batch=16 --set optim.epochs=1"
+)
+# Every command, and every way of it that prints something else. tests/cli/test_bench.py has those of `lapis bench`.
+LINES = [
+    "info",
+    "train",
+    "train smoke --show",
+    f"train smoke {TINY} --out run",
+    f"ablate relation --recipe smoke {TINY} --out study",
+    "finetune pictures --start MODEL --epochs 1 --threads 1 --out tuned",
+    "evaluate MODEL --data pictures",
+    "evaluate CHECKPOINT --data pictures",
+    "merge SHARD",
+    "convert MODEL -n 1 --picture neuron.png",
+    "verify MODEL -n 1",
+    "pack CHECKPOINT -o packed.safetensors",
+    "pack --sizes",
+    "unpack MODEL -o arrays.npz",
+    "predict MODEL slice:0 slice:1 --csv answers.csv",
+    "energy MODEL --compare --csv rows.csv",
+    "energy --paper",
+    "explain MODEL slice:0",
+    "demo --model MODEL",
+]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a packed network, its checkpoint, pictures, and the result of an evaluation."""
+    folder = tmp_path_factory.mktemp("given")
+    model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12, window=7), seed=5)
+    pack.save(folder / "model.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
+    save_network(folder / "checkpoint.safetensors", model, {"class_names": list(CIFAR10_CLASSES)})
+    write_class_folders(folder / "pictures", 6)
+    return folder
+
+
+def _only_object(text: str) -> dict[str, Any]:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    found = json.loads(text, parse_constant=refuse)
+    assert isinstance(found, dict)
+    return found
+
+
+def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for word in command.list_commands(context):
+            inner = command.get_command(context, word)
+            assert inner is not None
+            yield from _leaves(f"{name} {word}", inner)
+    else:
+        yield name, command
+
+
+def test_every_command_has_the_option_and_a_line_here() -> None:
+    for name, command in _leaves("lapis", app):
+        assert "--json" in [word for one in command.params for word in one.opts], name
+    assert {line.split()[0] for line in LINES} == set(VERBS) - {"bench"}
+
+
+@pytest.mark.parametrize("line", LINES, ids=[" ".join(line.split()[:3]) for line in LINES])
+def test_the_output_is_one_object(
+    line: str, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAPIS_DATA", raising=False)
+    # The paper's own sizes take a minute.
+    monkeypatch.setattr("lapis.cli.pack.PAPER_SIZES", (("lapis_tiny", 10, 1.0),))
+    words = {"MODEL": given / "model.safetensors", "CHECKPOINT": given / "checkpoint.safetensors"}
+    words |= {"SHARD": tmp_path / "shard.json", "pictures": given / "pictures"}
+    if "SHARD" in line:
+        assert main(["evaluate", str(words["MODEL"]), "--data", str(words["pictures"]), "--json"]) == EXIT_OK
+        words["SHARD"].write_text(capfd.readouterr().out)
+    assert main([*(str(words.get(word, word)) for word in line.split()), "--json"]) == EXIT_OK
+    assert _only_object(capfd.readouterr().out)
+
+
+def test_a_study_that_was_stopped_is_an_object_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lapis.train.ablate.run_study", lambda *arguments: None)
+    assert main(["ablate", "relation", "--recipe", "smoke", "--out", str(tmp_path), "--json"]) == EXIT_INTERRUPTED
+    assert _only_object(capfd.readouterr().out)["interrupted"] is True

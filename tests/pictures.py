@@ -1,0 +1,20 @@
+"""Folders of pictures that tests share, made from the packaged images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+
+
+def write_class_folders(folder: Path, count: int, classes: tuple[str, ...] = CIFAR10_CLASSES) -> Path:
+    """One folder per class of CIFAR-10, with `count` images each."""
+    images, labels = load_slice()
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for index in np.flatnonzero(labels == CIFAR10_CLASSES.index(name))[:count]:
+            Image.fromarray(images[index]).save(folder / name / f"{index}.png")
+    return folder
