@@ -50,8 +50,12 @@ Lapis.Summary = class {
         paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–",
         `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
       ],
-      ["window", `T = ${T} steps`],
-      ["network", `${data.config.depth} × ${H} heads`, `${data.config.depth} blocks of ${H} heads, ${N} tokens`],
+      ["against dense int8", `${data.int8_ratio.toFixed(1)} × less`, "both priced by the table 45nm_int8"],
+      [
+        "network",
+        `${data.config.depth} × ${H} heads, T = ${T}`,
+        `${data.config.depth} blocks of ${H} heads, ${N} tokens, a window of ${T} steps`,
+      ],
     ]);
   }
 
