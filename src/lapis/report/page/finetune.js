@@ -15,7 +15,10 @@ function headline() {
       percent(accuracy.correct, accuracy.images),
       `of ${accuracy.images} held-out images right (95 % interval: ${low.toFixed(0)} to ${high.toFixed(0)} %)`,
     ],
-    [String(data.classes.length), `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`],
+    [
+      String(data.classes.length),
+      `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`,
+    ],
     [
       energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–",
       `less energy than dense FP32, estimated; ${data.int8_ratio.toFixed(1)} × less than dense int8`,
@@ -69,7 +72,10 @@ function confusion() {
     const all = data.classes[truth].images;
     const cells = counts.map((count, answer) => {
       const share = all ? count / all : 0;
-      const cell = element("span", { className: "cell", title: `${names[truth]} as ${names[answer]}: ${images(count)}` });
+      const cell = element("span", {
+        className: "cell",
+        title: `${names[truth]} as ${names[answer]}: ${images(count)}`,
+      });
       cell.textContent = count ? String(count) : "·";
       if (count) Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(share) });
       return element("td", {}, cell);
@@ -132,7 +138,11 @@ function made() {
   byId("made-says").textContent =
     `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. They were looked at once, after the last step of a stage.`;
   byId("made").replaceChildren(
-    element("thead", {}, line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"])),
+    element(
+      "thead",
+      {},
+      line("th", ["stage", "held-out right", "epochs", "steps", "images per step", "rate", "seconds"]),
+    ),
     element(
       "tbody",
       {},
@@ -151,16 +161,10 @@ function made() {
   );
 }
 
-byId("source").textContent = `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
-byId("foot").textContent = `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
-byId("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-});
+byId("source").textContent =
+  `${data.name} · ${(data.bytes / 1e6).toFixed(2)} MB · ${data.image_size} px · T = ${data.window}`;
+byId("foot").textContent =
+  `Lapis ${data.version}. Accuracy is that of the packed file ${data.file}, run by ${data.engine}.`;
 for (const draw of [headline, classes, confusion, mistakes, energy, made]) draw();
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  energy();
-}).observe(document.body);
+Dom.themeButton(energy);
+Dom.onWidth(energy);

@@ -20,7 +20,7 @@ Lapis.Summary = class {
     const { data, T, H, N } = this.run;
     const shares = Lapis.softmax(data.logits);
     const order = shares.map((_, n) => n).sort((a, b) => shares[b] - shares[a]);
-    byId("source").textContent = [data.model, data.picture].filter(Boolean).join(" · ");
+    byId("source").textContent = [data.model, data.picture, `T = ${T}`].filter(Boolean).join(" · ");
     byId("input").src = data.image;
     byId("answer").textContent = data.classes[order[0]];
     byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
@@ -53,7 +53,7 @@ Lapis.Summary = class {
       ["against dense int8", `${data.int8_ratio.toFixed(1)} × less`, "both priced by the table 45nm_int8"],
       [
         "network",
-        `${data.config.depth} × ${H} heads, T = ${T}`,
+        `${data.config.depth} × ${H} heads`,
         `${data.config.depth} blocks of ${H} heads, ${N} tokens, a window of ${T} steps`,
       ],
     ]);
