@@ -293,8 +293,9 @@ def test_the_map_stays_in_sight_while_its_panels_scroll(
     explained = explain_deployed("unsigned").explained
     for view in ({"viewport": {"width": 1200, "height": 800}}, PHONE):
         page = open_page(explained, **view)
-        for panel in ("#nearest", "#latencies", "#membrane", "#readout", "#raster"):
-            page.evaluate("(id) => document.querySelector(id).scrollIntoView({block: 'start'})", panel)
+        places = {"#nearest": "start", "#latencies": "end", "#membrane": "end", "#readout": "end", "#raster": "end"}
+        for panel, place in places.items():
+            page.evaluate("([id, block]) => document.querySelector(id).scrollIntoView({block})", [panel, place])
             top, bottom, height = page.evaluate("""(() => {
                 const box = document.querySelector('.picture').getBoundingClientRect();
                 return [box.top, box.bottom, innerHeight];

@@ -50,6 +50,9 @@ Charts.number = (x, digits = 3) => {
 Charts.signed = (x) =>
   `${x < 0 ? "−" : "+"}${Math.abs(x) < 0.005 ? "0" : Charts.number(Math.abs(x), Math.abs(x) < 1 ? 2 : 3)}`;
 
+/** A ratio of energies, dense to ours, in words. */
+Charts.times = (ratio) => (ratio >= 1 ? `${ratio.toFixed(1)} × less` : `${(1 / ratio).toFixed(1)} × more`);
+
 /** An integer as superscript digits. */
 Charts.power = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻");
 

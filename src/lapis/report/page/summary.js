@@ -47,10 +47,10 @@ Lapis.Summary = class {
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       [
         "against dense FP32",
-        paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–",
+        paper.ratio ? Charts.times(paper.ratio) : "–",
         `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
       ],
-      ["against dense int8", `${data.int8_ratio.toFixed(1)} × less`, "both priced by the table 45nm_int8"],
+      ["against dense int8", Charts.times(data.int8_ratio), "both priced by the table 45nm_int8"],
       [
         "network",
         `${data.config.depth} × ${H} heads`,
