@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from lapis.config import ActivationModes, LapisConfig
 from lapis.preprocess import Preprocess
@@ -44,6 +45,7 @@ CONFIGS = {
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
 }
 NAMES = ("cat", "dog", "ship", "<b>truck</b>")
+OWN_NAMES = ("<b>cat</b>", "dog", "emu")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,38 @@ def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
     write_report(folder / "index.html", made)
     return made, folder / "index.html"
+
+
+@pytest.fixture(scope="session")
+def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The results of a fine-tuning on a folder of packaged images, with a small network."""
+    from lapis import pack
+    from lapis.convert.fold import from_model
+    from lapis.data.own import open_own
+    from lapis.data.slice import load_slice
+    from lapis.report.answers import answer_images
+    from lapis.report.page.finetune_page import FineTuneResults
+    from lapis.runtime.session import Session
+
+    folder = tmp_path_factory.mktemp("finetune")
+    images, _ = load_slice()
+    for index in range(60):
+        place = folder / "pictures" / OWN_NAMES[index % 3].replace("/", "∕")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[index][: 32 - index % 2 * 8]).save(place / f"{index}.png")
+    held_out = open_own(folder / "pictures").held_out
+    model, _ = small_model(small_config(image_size=16, patch_size=8, classes=3, width=12), seed=5)
+    pack.save(folder / "own.safetensors", from_model(model, class_names=held_out.classes))
+    session = Session(folder / "own.safetensors")
+    answers = answer_images(session, held_out, watched=8)
+    stage = {"stage": "w6", "epochs": 2.0, "batch": 4, "lr": 1e-4, "steps": 24, "seconds": 3.0, "top1": 25.0}
+    about = {
+        "name": "own", "folder": "pictures", "start": "small", "train_images": 48, "held_out_images": len(held_out),
+        "split": True, "engine": "numpy",
+    }  # fmt: skip
+    return FineTuneResults(
+        folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about
+    )
 
 
 @pytest.fixture(scope="session")

@@ -234,7 +234,7 @@ def test_the_choice_is_in_the_address_and_comes_back(
     page.locator(".patch").nth(5).click()
     page.evaluate("Lapis.page.set({block: 0, head: 2, key: 3, show: 'distance', point: 'v', scope: 'all'})")
     expected = chosen(page, "block", "head", "query", "key", "show", "point", "scope")
-    assert page.url.endswith("#block=0&head=2&query=1.2&key=0.2&show=distance&point=v&scope=all")
+    page.wait_for_url("**/page.html#block=0&head=2&query=1.2&key=0.2&show=distance&point=v&scope=all")
     page.reload()
     page.evaluate("Lapis.ready")
     assert chosen(page, "block", "head", "query", "key", "show", "point", "scope") == expected
@@ -245,6 +245,8 @@ def test_the_choice_is_in_the_address_and_comes_back(
     assert page.inner_text("#address-note") == (
         "From the address: block=99 does not exist here; there is 0 to 2; colour=red is not a choice of this page."
     )
+    page.evaluate("Lapis.page.set({...Lapis.page.opening})")
+    page.wait_for_url("**/page.html")
 
 
 def saved(page: Any, button: str) -> str:
@@ -291,8 +293,9 @@ def test_the_map_stays_in_sight_while_its_panels_scroll(
     explained = explain_deployed("unsigned").explained
     for view in ({"viewport": {"width": 1200, "height": 800}}, PHONE):
         page = open_page(explained, **view)
-        for panel in ("#nearest", "#latencies", "#membrane", "#readout", "#raster"):
-            page.evaluate("(id) => document.querySelector(id).scrollIntoView({block: 'start'})", panel)
+        places = {"#nearest": "start", "#latencies": "end", "#membrane": "end", "#readout": "end", "#raster": "end"}
+        for panel, place in places.items():
+            page.evaluate("([id, block]) => document.querySelector(id).scrollIntoView({block})", [panel, place])
             top, bottom, height = page.evaluate("""(() => {
                 const box = document.querySelector('.picture').getBoundingClientRect();
                 return [box.top, box.bottom, innerHeight];

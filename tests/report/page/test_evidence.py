@@ -85,9 +85,10 @@ def test_an_image_is_cropped_once(explain_deployed: Callable[[str], Any]) -> Non
 
 def test_evidence_of_another_network_is_refused(explain_deployed: Callable[[str], Any]) -> None:
     explained = explain_deployed("unsigned").explained
-    other = dataclasses.replace(explained.evidence, classes=(7,))
-    with pytest.raises(LapisError, match="evidence for class 7"):
-        dataclasses.replace(explained, evidence=other)
+    for change, says in (({"classes": (7,)}, "evidence for class 7"), ({"side": 2}, "on 2 x 2 tiles")):
+        other = dataclasses.replace(explained.evidence, **change)
+        with pytest.raises(LapisError, match=says):
+            dataclasses.replace(explained, evidence=other)
 
 
 @pytest.mark.parametrize("name", ["unsigned", "signed", "relative"])

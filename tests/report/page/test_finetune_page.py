@@ -9,42 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from lapis import pack
-from lapis.data.own import open_own
-from lapis.data.slice import load_slice
-from lapis.report.answers import answer_images
 from lapis.report.page.finetune_page import FineTuneResults, facts, write_finetune_page
-from lapis.runtime.session import Session
-from tests.networks import small_config, small_model
-
-NAMES = ("<b>cat</b>", "dog", "emu")
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> FineTuneResults:
-    from lapis.convert.fold import from_model
-
-    folder = tmp_path_factory.mktemp("finetune")
-    images, _ = load_slice()
-    for index in range(60):
-        place = folder / "pictures" / NAMES[index % 3].replace("/", "∕")
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(images[index][: 32 - index % 2 * 8]).save(place / f"{index}.png")
-    held_out = open_own(folder / "pictures").held_out
-    model, _ = small_model(small_config(image_size=16, patch_size=8, classes=3, width=12), seed=5)
-    pack.save(folder / "own.safetensors", from_model(model, class_names=held_out.classes))
-    session = Session(folder / "own.safetensors")
-    answers = answer_images(session, held_out, watched=8)
-    stage = {"stage": "w6", "epochs": 2.0, "batch": 4, "lr": 1e-4, "steps": 24, "seconds": 3.0, "top1": 25.0}
-    about = {
-        "name": "own", "folder": "pictures", "start": "small", "train_images": 48, "held_out_images": len(held_out),
-        "split": True, "engine": "numpy",
-    }  # fmt: skip
-    return FineTuneResults(
-        folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about
-    )
+@pytest.fixture
+def results(finetune_results: FineTuneResults) -> FineTuneResults:
+    return finetune_results
 
 
 def test_the_report_shows_every_figure(results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]) -> None:

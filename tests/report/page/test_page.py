@@ -44,6 +44,7 @@ def test_activity_and_energy_are_those_of_the_run(made: Any) -> None:
     paper = next(each for each in data["energy"] if each["convention"] == "paper")
     assert paper["energy_mj"] == estimate(explained.config, explained.tally).energy_mj
     assert sum(row["ours"]["mj"] for row in paper["rows"]) == pytest.approx(paper["energy_mj"], rel=1e-12)
+    assert data["int8_ratio"] == estimate(explained.config, explained.tally, costs="45nm_int8").ratio
     assert sum(row["dense"]["mj"] for row in paper["rows"]) == pytest.approx(paper["dense_energy_mj"], rel=1e-12)
 
 

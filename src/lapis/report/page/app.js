@@ -1,6 +1,8 @@
 // The explain page: what is chosen, kept in its address, and which parts are drawn again when that changes.
 "use strict";
 
+const ADDRESS_MILLISECONDS = 250;
+
 class Page {
   constructor(run) {
     this.run = run;
@@ -54,7 +56,7 @@ class Page {
     }
     if (touches("query", "block", "rasterBlock", "point", "scope")) this.raster.draw();
     if (touches("convention")) this.summary.draw();
-    if (!touches("hover") || Object.keys(changes).length > 1) this.writeAddress();
+    if (!touches("hover") || Object.keys(changes).length > 1) this.noteAddress();
   }
 
   drawAll() {
@@ -149,12 +151,18 @@ class Page {
     };
   }
 
+  /** Browsers refuse an address that changes too often, so that a held key is written once, when it rests. */
+  noteAddress() {
+    clearTimeout(this.noting);
+    this.noting = setTimeout(() => this.writeAddress(), ADDRESS_MILLISECONDS);
+  }
+
   /** Only what differs from the opening is written, so that an untouched page has a plain address. */
   writeAddress() {
     const words = Object.entries(this.fields)
       .filter(([name]) => this.state[name] !== this.opening[name])
       .map(([name, field]) => `${name}=${encodeURIComponent(field.write(this.state[name]))}`);
-    history.replaceState(null, "", words.length ? `#${words.join("&")}` : location.pathname);
+    history.replaceState(null, "", words.length ? `#${words.join("&")}` : location.pathname + location.search);
   }
 
   /** Take the choice from the address; what it does not know is returned in words. */

@@ -50,6 +50,9 @@ Charts.number = (x, digits = 3) => {
 Charts.signed = (x) =>
   `${x < 0 ? "−" : "+"}${Math.abs(x) < 0.005 ? "0" : Charts.number(Math.abs(x), Math.abs(x) < 1 ? 2 : 3)}`;
 
+/** A ratio of energies, dense to ours, in words. */
+Charts.times = (ratio) => (ratio >= 1 ? `${ratio.toFixed(1)} × less` : `${(1 / ratio).toFixed(1)} × more`);
+
 /** An integer as superscript digits. */
 Charts.power = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻");
 
@@ -261,7 +264,7 @@ Charts.readout = (host, { codes, fired, low, T, label }) => {
 };
 
 // The raster has a wider margin than other charts, for the name of its axis.
-const AXIS = 62;
+const AXIS = 70;
 
 /** Spikes per step, as bars over the raster. */
 Charts.histogram = (host, { counts, step, label }) => {
@@ -271,7 +274,7 @@ Charts.histogram = (host, { counts, step, label }) => {
   const floor = height - 6;
   Charts.make("text", { x: AXIS - 6, y: 16, class: "tick end" }, svg, top.toLocaleString("en"));
   Charts.make("text", { x: AXIS - 6, y: floor, class: "tick end" }, svg, "0");
-  Charts.sideways(svg, 12, height / 2, "spikes");
+  Charts.sideways(svg, 10, height / 2, "spikes");
   counts.forEach((count, n) => {
     const tall = (count / top) * (floor - 6);
     const place = { x: AXIS + n * each + 1, y: floor - tall, width: Math.max(1, each - 2), height: tall };
@@ -313,7 +316,7 @@ Charts.raster = (host, { codes, T, step, neurons, colours, label }) => {
   }
   Charts.make("line", { x1: AXIS, x2: width - RIGHT, y1: tall, y2: tall, class: "axis" }, svg);
   Charts.make("text", { x: AXIS + wide / 2, y: height - 8, class: "tick middle" }, svg, "step of the window");
-  Charts.sideways(svg, 12, tall / 2, neurons);
+  Charts.sideways(svg, 10, tall / 2, neurons);
   const last = codes.length - 1;
   for (const n of [...Charts.ticks(0, last, 4).filter((tick) => tick < last * 0.93), last])
     Charts.make(

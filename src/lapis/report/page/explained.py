@@ -81,11 +81,19 @@ class Explained:
                     f"block {key[0]}, point {key[1]!r} holds {self.trace[key].shape}; "
                     f"the page takes one image of {config.tokens} tokens"
                 )
-        if self.evidence is not None and max(self.evidence.classes) >= config.classes:
-            raise LapisError(
-                f"evidence for class {max(self.evidence.classes)}; the network has {config.classes} classes"
-            )
+        if self.evidence is not None:
+            self._check_evidence(self.evidence)
         check_tally(config, self.tally)
+
+    def _check_evidence(self, evidence: Evidence) -> None:
+        classes, tiles = self.config.classes, -(-self.config.grid // evidence.side)
+        if max(evidence.classes) >= classes:
+            raise LapisError(f"evidence for class {max(evidence.classes)}; the network has {classes} classes")
+        if evidence.values.shape != (len(evidence.classes), tiles, tiles):
+            raise LapisError(
+                f"evidence of shape {evidence.values.shape}; "
+                f"{len(evidence.classes)} classes on {tiles} x {tiles} tiles are needed"
+            )
 
     @property
     def tally(self) -> Tally:

@@ -103,8 +103,8 @@ function mistakes() {
         element(
           "figcaption",
           {},
-          `✗ ${one.answer} ${Math.round(100 * one.score)} %`,
-          element("small", {}, `is ${one.label} (${Math.round(100 * one.label_score)} %)`),
+          `✗ ${one.answer} ${Math.round(100 * one.score)}\u00a0%`,
+          element("small", {}, `is ${one.label} (${Math.round(100 * one.label_score)}\u00a0%)`),
           element("small", { className: "file" }, one.file.split("/").pop()),
         ),
       ),

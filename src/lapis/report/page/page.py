@@ -20,6 +20,7 @@ from lapis.config import LapisConfig
 from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
 from lapis.files import write_atomically
+from lapis.report.checks import int8_ratio
 from lapis.report.page.explained import Explained
 from lapis.report.page.rollout import rollout
 from lapis.trace import Point
@@ -111,6 +112,7 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
+        "int8_ratio": int8_ratio(config, tally),
         "energy": [energy_rows(estimate) for estimate in estimates],
     }
 

@@ -20,7 +20,7 @@ Lapis.Summary = class {
     const { data, T, H, N } = this.run;
     const shares = Lapis.softmax(data.logits);
     const order = shares.map((_, n) => n).sort((a, b) => shares[b] - shares[a]);
-    byId("source").textContent = [data.model, data.picture].filter(Boolean).join(" · ");
+    byId("source").textContent = [data.model, data.picture, `T = ${T}`].filter(Boolean).join(" · ");
     byId("input").src = data.image;
     byId("answer").textContent = data.classes[order[0]];
     byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
@@ -47,11 +47,15 @@ Lapis.Summary = class {
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       [
         "against dense FP32",
-        paper.ratio ? `${paper.ratio.toFixed(1)} × less` : "–",
+        paper.ratio ? Charts.times(paper.ratio) : "–",
         `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
       ],
-      ["window", `T = ${T} steps`],
-      ["network", `${data.config.depth} × ${H} heads`, `${data.config.depth} blocks of ${H} heads, ${N} tokens`],
+      ["against dense int8", Charts.times(data.int8_ratio), "both priced by the table 45nm_int8"],
+      [
+        "network",
+        `${data.config.depth} × ${H} heads`,
+        `${data.config.depth} blocks of ${H} heads, ${N} tokens, a window of ${T} steps`,
+      ],
     ]);
   }
 
