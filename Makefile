@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 READY  := $(VENV)/.ready
+DEMO   := $(VENV)/.demo
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
@@ -21,7 +22,7 @@ help:  ## show this list
 # The tools that build come first and are used as they are, so that this build and that of `make native` are one.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) scikit-build-core cmake ninja
+	$(PIP) scikit-build-core hatch-fancy-pypi-readme cmake ninja
 	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev]"
 	touch $@
 
@@ -30,7 +31,15 @@ tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lo
 	  ci --prefix tools/biome --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-demo: $(READY)  ## set up, then show Lapis at work on real images
+# No torch, no tools: the environment of `make test` has them too, and is used if it is there.
+$(DEMO): pyproject.toml constraints.txt
+	@echo "setting up the demo in $(VENV): numpy, Pillow, a few small packages and the C library; about 150 MB"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) .
+	@touch $@
+	@echo "$(VENV) now takes $$(du -sm $(VENV) | cut -f1) MB; make clean removes it"
+
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set up the little that it needs, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
 test: native emulate  ## set up, then run every test
@@ -78,8 +87,9 @@ docs: $(READY)  ## build the documentation into site/; a warning is an error
 	$(BIN)/python tools/commands_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-wheel: $(READY)  ## build the wheel and use it in empty environments, without torch and with it
-	tools/check_wheel.sh $(BIN)/python
+wheel: $(READY)  ## build the wheel into dist/ and use it in empty environments, without torch and with it
+	tools/wheel/build.sh $(BIN)/python
+	tools/wheel/check.sh $(BIN)/python
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) tools/biome/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Build the wheel, install it into empty environments and use it there: without torch, then beside a torch that is
+# Install the wheel of dist/ into empty environments and use it there: without torch, then beside a torch that is
 # already installed for the PYTHON given (a second download of torch would prove nothing more).
-#   tools/check_wheel.sh PYTHON       PYTHON has the package `build`; e.g. .venv/bin/python
+#   tools/wheel/check.sh PYTHON       after tools/wheel/build.sh PYTHON
 set -euo pipefail
-python=$(realpath -s "${1:?usage: tools/check_wheel.sh PYTHON}")
-root=$(realpath "$(dirname "$0")/..")
+python=$(realpath -s "${1:?usage: tools/wheel/check.sh PYTHON}")
+root=$(realpath "$(dirname "$0")/../..")
+wheel=$(echo "$root"/dist/lapis_snn-*.whl)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$python" -m build --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
-wheel=$(echo "$work"/dist/*.whl)
+[ -f "$wheel" ] || { echo "no wheel in $root/dist: run tools/wheel/build.sh first" >&2; exit 1; }
+[[ $wheel == *manylinux_2_17_* ]] || { echo "$wheel is not for manylinux_2_17" >&2; exit 1; }
 cd "$work"  # away from the sources, so that only the wheel can be imported
 
 "$python" -m venv "$work/bare"
@@ -35,8 +36,19 @@ fast, plain = Session(network), Session(network, native=False)
 assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
 PY
 "$bare/lapis" info
+"$bare/lapis" predict lapis_tiny_cifar10 "$root/docs/images/explain-light.png" >/dev/null
 "$bare/lapis" energy lapis_tiny --activity all=0.3 >/dev/null
 "$bare/lapis" verify lapis_tiny_cifar10 -n 1 --quiet >/dev/null
+"$bare/python" - <<'PY'
+# What an index page will show: no link or picture of it may need the repository.
+import re
+from importlib.metadata import metadata
+
+text = metadata("lapis-snn").get_payload()
+assert "spike" in text, "the wheel has no description"
+targets = re.findall(r"\]\(([^)\s]+)", text)
+assert all(target.startswith(("https://", "#")) for target in targets), targets
+PY
 echo "without torch: installs, predicts, prices, verifies"
 
 if "$python" -c "import torch" 2>/dev/null; then
