@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import sys
 import pytest
 
 import lapis
-from lapis import native
 from lapis.cli import VERBS, main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_OK
 
@@ -77,10 +75,3 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(words: str, reader:
     assert done.stderr == ""
     codes = {EXIT_CLOSED_PIPE} if reader == "true" else {EXIT_CLOSED_PIPE, EXIT_OK, EXIT_BAD_INPUT}
     assert int(done.stdout) in codes
-
-
-def test_info_is_readable_by_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "--json"]) == EXIT_OK
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["lapis"] == lapis.__version__
-    assert facts["kernels"] == native.describe()

@@ -164,6 +164,7 @@ def _timm_by_name(name: str) -> torch.nn.Module:
     except (ImportError, RuntimeError) as error:  # a torchvision built for another torch raises the latter
         raise LapisError(
             f"{name!r} is not a file, and timm names need a timm that imports: pip install 'lapis-snn[timm]' ({error})"
+            "; `lapis info` says whether torchvision fits torch"
         ) from error
     try:
         model: torch.nn.Module = timm.create_model(name, pretrained=True)
