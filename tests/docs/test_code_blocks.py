@@ -20,7 +20,8 @@ from tests.docs import given
 from tests.docs.blocks import NUMBERS_VARY, Block, PageError, read_page
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/tutorial.md", "docs/energy.md", "docs/engine.md"]
+PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/steps.md", "docs/reproduce.md", "docs/energy.md"]
+PAGES += ["docs/engine.md"]
 PAGES += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "howto").glob("*.md"))
 NUMBER = re.compile(r"\d[\d,]*(\.\d+)?")
 SHELL_SIGNS = set("|&;<>$`()")
