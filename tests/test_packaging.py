@@ -22,7 +22,7 @@ def settings() -> dict[str, Any]:
 def description(settings: dict[str, Any]) -> str:
     """The README as the wheel carries it."""
     rules = settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-    text = (ROOT / rules["fragments"][0]["path"]).read_text(encoding="utf-8")
+    text: str = (ROOT / rules["fragments"][0]["path"]).read_text(encoding="utf-8")
     for rule in rules["substitutions"]:
         text = re.sub(rule["pattern"], rule["replacement"], text)
     return text

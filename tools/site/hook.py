@@ -1,8 +1,8 @@
-"""What mkdocs does besides: equations are typeset while the site is built, and the site works when opened from disk.
+"""Hooks of mkdocs: equations are typeset while the site is built, and the site works when it is opened from disk.
 
-The pages keep their equations as TeX between dollar signs, which code hosts show too. KaTeX turns them into HTML here, so
-a reader's browser runs no script for them. Its fonts are put into its stylesheet, because browsers refuse font files
-beside a page that was opened from disk. The search needs a stand-in for web workers there: iframe-worker.
+The pages hold their equations as TeX between dollar signs, which code hosts show too. KaTeX turns them into HTML here,
+so a reader's browser runs no script for them. Its fonts are put into its stylesheet, because some browsers refuse font
+files beside a page that was opened from disk. Search needs a stand-in for web workers there, iframe-worker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def typeset(equations: list[dict[str, Any]], page: str) -> list[str]:
         text=True,
     )
     if done.returncode != 0:
-        raise PluginError(f"{page}: an equation cannot be typeset\n{done.stderr}")
+        raise PluginError(f"{page}: an equation cannot be typeset\n{done.stderr!s}")
     rendered: list[str] = json.loads(done.stdout)
     return rendered
 
