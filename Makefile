@@ -45,6 +45,7 @@ demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set up the little that it 
 
 test: native emulate  ## set up, then run every test
 	@$(MAKE) --no-print-directory tools/biome/node_modules/.ready || echo "axe-core could not be installed; the accessibility tests skip"
+	@$(MAKE) --no-print-directory tools/site/node_modules/.ready || echo "KaTeX could not be installed; the tests of the site skip"
 	$(BIN)/python -m pytest
 
 check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types

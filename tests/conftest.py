@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +23,18 @@ settings.load_profile("lapis")
 
 # Where the real data and weights lie beside a checkout; LAPIS_SHARED names another place.
 SHARED = Path(os.environ.get("LAPIS_SHARED", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -54,3 +68,41 @@ def timm() -> ModuleType:
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     module: ModuleType = pytest.importorskip("timm", reason="timm is not installed: pip install 'lapis-snn[timm]'")
     return module
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; Debian has it: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_file(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """open_file(path, **context) -> a loaded page; a complaint of the browser or a request to a host fails the test."""
+    contexts, complaints = [], []
+
+    def on_request(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            complaints.append(request.url)
+
+    def open_it(path: Path, **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        page.on("request", on_request)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []

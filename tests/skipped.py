@@ -14,6 +14,7 @@ REMEDIES = [
         "instruction sets that this processor lacks",
         "apt-get install libsimde-dev; make emulate",
     ),
+    (r"typesetter is not installed", "no typesetter of the site", "make docs"),
     (
         r"no native (kernels|library)|native library was not built",
         "no native library",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +17,7 @@ PUBLIC = {"lapis"} | {
 }
 # These pages show files that belong inside the package, which may import from each other.
 INSIDE = {"docs/howto/relation.md", "docs/howto/kernel.md"}
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path for kind in ("*.py", "*.ipynb") for path in (ROOT / "examples").glob(kind))
 
 
 def private_imports(source: str) -> list[str]:
@@ -28,6 +29,15 @@ def private_imports(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lapis":
             found += [f"{node.module}.{one.name}" for one in node.names if not _is_public(str(node.module), one.name)]
     return found
+
+
+def source_of(example: Path) -> str:
+    """A script, or the code cells of a notebook without the lines that only a notebook understands."""
+    text = example.read_text(encoding="utf-8")
+    if example.suffix != ".ipynb":
+        return text
+    cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    return "\n".join(line for cell in cells for line in "".join(cell).splitlines() if not line.startswith("%"))
 
 
 def _is_public(package: str, name: str) -> bool:
@@ -46,7 +56,7 @@ def test_a_page_imports_only_what_is_public(page: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.name for path in EXAMPLES])
 def test_an_example_imports_only_what_is_public(example: Path) -> None:
     pytest.importorskip("torch", reason="lapis.nn and lapis.train need torch: pip install 'lapis-snn[train]'")
-    assert private_imports(example.read_text(encoding="utf-8")) == []
+    assert private_imports(source_of(example)) == []
 
 
 def test_an_import_from_inside_the_package_is_found() -> None:

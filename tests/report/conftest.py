@@ -1,8 +1,8 @@
-"""Runs to explain: small networks in torch and deployed, and a browser to open their pages in."""
+"""Runs to explain: small networks in torch and deployed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,17 +16,6 @@ from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
 from tests.networks import small_config, small_model
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 SMALL: dict[str, Any] = {
     "image_size": 24,
     "patch_size": 8,
@@ -130,44 +119,6 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return FineTuneResults(
         folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about
     )
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser at {CHROMIUM}; Debian has it: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_file(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """open_file(path, **context) -> a loaded page; a complaint of the browser or a request to a host fails the test."""
-    contexts, complaints = [], []
-
-    def on_request(request: Any) -> None:
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            complaints.append(request.url)
-
-    def open_it(path: Path, **options: Any) -> Any:
-        context = chromium.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-        page.on("request", on_request)
-        page.goto(path.as_uri())
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert complaints == []
 
 
 @pytest.fixture
