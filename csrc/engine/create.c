@@ -45,7 +45,7 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window,
                                from->least_readout - 1};
     b.steps = plan_take(p, sizeof *b.steps);
-    b.table = pack_bytes(p, from->table, m->heads * from->exponents * from->distances * 2);
+    b.table = pack_affinities(p, from, m->heads, &b.cut);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
     layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->least_qk > 1 || from->least_v > 1};

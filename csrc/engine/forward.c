@@ -98,6 +98,7 @@ static void attend(part *w, int64_t index) {
                                    .row_exponent = b->row_exponent,
                                    .exponents = b->exponents,
                                    .size = b->distances,
+                                   .cut = b->cut,
                                    .delay = b->delay,
                                    .acc = w->mine->acc,
                                    .acc_stride = {0, 0, e->acc_stride},

@@ -164,3 +164,33 @@ int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *w
             out[(o / panel * even + i / 2 * 2) * panel + o % panel * 2 + i % 2] = weight[o * inputs + i];
     return out;
 }
+
+/* The distance of a row's nearest key is one that leads to the row, so it is read from the first such on. */
+static int64_t first_read(const lapis_block *from, int64_t h, int64_t exponent) {
+    int64_t d = 0;
+    while (d < from->distances && from->row_exponent[h * from->distances + d] != exponent) d++;
+    return d;
+}
+
+uint16_t *pack_affinities(plan *p, const lapis_block *from, int64_t heads, const affinity_row **cut) {
+    const int64_t rows = heads * from->exponents, size = from->distances;
+    affinity_row *out = plan_take(p, rows * (int64_t)sizeof *out);
+    /* Distance 0 of the first row must not lie before the table. */
+    uint16_t *table = p->base ? (uint16_t *)(p->base + p->used) : NULL;
+    int64_t used = size;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint16_t *whole = from->table + row * size;
+        const int64_t first = first_read(from, row / from->exponents, row % from->exponents);
+        int64_t last = size - 1;
+        if (first == size) continue;
+        while (last > first && !whole[last] && !whole[last - 1]) last--;
+        if (table) {
+            out[row] = (affinity_row){used - first, last};
+            memcpy(table + used, whole + first, (size_t)(last - first + 1) * sizeof *table);
+        }
+        used += last - first + 1;
+    }
+    plan_take(p, used * (int64_t)sizeof *table);
+    *cut = out;
+    return table;
+}

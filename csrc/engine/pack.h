@@ -40,6 +40,9 @@ void *pack_words(plan *p, const void *words, int64_t count, int64_t padded);
 /* Add the weights that event-driven kernels read; `packed` comes from pack_linear. */
 void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed);
 
+/* The rows of a block's affinities [heads, exponents], cut to what is read, and where each of them lies. */
+uint16_t *pack_affinities(plan *p, const lapis_block *from, int64_t heads, const affinity_row **cut);
+
 int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs, int64_t inputs);
 
 #endif

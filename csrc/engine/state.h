@@ -14,6 +14,7 @@ typedef struct {
     linear qkv, proj, fc1, fc2;
     ladder *steps;
     const uint16_t *table, *row_exponent;
+    const affinity_row *cut;
     int64_t exponents, distances;
     const int32_t *delay;
     readout_call readout;
