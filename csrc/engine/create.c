@@ -28,10 +28,13 @@ static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
 
 /* The rule of docs/engine.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
  * the instruction set's break-even. Behind GELU most neurons are silent, so an unsigned one gets it unless the record
- * says otherwise. A run still counts, and takes the dense form where more neurons fire than that. */
-static int by_events(const engine_functions *functions, float activity, int expected) {
-    if (!functions->spikes) return 0;
-    return activity < 0 ? expected : activity * 100 <= (float)functions->spike_percent;
+ * says otherwise. A run still counts, and takes the dense form where more neurons fire than that; with low memory there
+ * is only one form. */
+static int forms_of(const lapis_engine *e, float activity, int expected) {
+    const int quiet = activity < 0 ? expected : activity * 100 <= (float)e->functions->spike_percent;
+    const int events = e->functions->spikes && quiet;
+    if (e->low_memory) return SQUEEZED | (events ? EVENTS : DENSE);
+    return events ? DENSE | EVENTS : DENSE;
 }
 
 static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
@@ -45,22 +48,17 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window,
                                from->least_readout - 1};
     b.steps = plan_take(p, sizeof *b.steps);
-    b.table = pack_bytes(p, from->table, m->heads * from->exponents * from->distances * 2);
+    b.table = pack_affinities(p, from, m->heads, &b.cut);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
     layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->least_qk > 1 || from->least_v > 1};
     layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL, 0};
     layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps, from->least_hidden > 1};
     layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL, 0};
-    pack_linear(p, e->functions, &from->qkv, qkv, &b.qkv);
-    pack_linear(p, e->functions, &from->proj, proj, &b.proj);
-    pack_linear(p, e->functions, &from->fc1, fc1, &b.fc1);
-    pack_linear(p, e->functions, &from->fc2, fc2, &b.fc2);
-    if (by_events(e->functions, from->attention_activity, 0)) pack_spikes(p, e->functions, &from->qkv, &b.qkv);
-    if (by_events(e->functions, from->readout_activity, 0)) pack_spikes(p, e->functions, &from->proj, &b.proj);
-    if (by_events(e->functions, from->mlp_activity, 0)) pack_spikes(p, e->functions, &from->fc1, &b.fc1);
-    if (by_events(e->functions, from->hidden_activity, m->low_hidden == 0))
-        pack_spikes(p, e->functions, &from->fc2, &b.fc2);
+    pack_linear(p, e->functions, &from->qkv, qkv, forms_of(e, from->attention_activity, 0), &b.qkv);
+    pack_linear(p, e->functions, &from->proj, proj, forms_of(e, from->readout_activity, 0), &b.proj);
+    pack_linear(p, e->functions, &from->fc1, fc1, forms_of(e, from->mlp_activity, 0), &b.fc1);
+    pack_linear(p, e->functions, &from->fc2, fc2, forms_of(e, from->hidden_activity, m->low_hidden == 0), &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
         b.qkv.lowest[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
@@ -117,9 +115,9 @@ static void plan_work(lapis_engine *e) {
     plan *p = &e->work;
     int64_t rows = e->unit_images * e->tokens;
     lapis_pairs pairs = pairs_of(e);
+    const int64_t inputs = e->m.hidden > e->m.width ? e->m.hidden : e->m.width;
     int64_t scratch = (int64_t)e->kernels->integer_attention_scratch(&pairs);
     if (e->functions->spikes) {
-        int64_t inputs = e->m.hidden > e->m.width ? e->m.hidden : e->m.width;
         int64_t spikes = (int64_t)e->functions->spike_scratch(inputs, e->m.window, rows);
         scratch = spikes > scratch ? spikes : scratch;
     }
@@ -136,6 +134,7 @@ static void plan_work(lapis_engine *e) {
         memory.mass = plan_take(p, e->m.heads * e->tokens * 4);
         memory.scratch = plan_take(p, scratch);
         memory.token = plan_take(p, round_up(e->m.width, 16) * 2);
+        memory.unpacked = plan_take(p, e->low_memory ? unpacked_bytes(e->functions, inputs) : 0);
         if (p->base) e->units[i] = unit, e->memory[i] = memory;
     }
 }
@@ -159,7 +158,7 @@ static int bad_model(const lapis_model *m) {
     return 0;
 }
 
-int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_engine **engine) {
+int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t low_memory, lapis_engine **engine) {
     if (!engine || bad_model(model) || threads < 1) return LAPIS_BAD_ARGUMENT;
     lapis_engine *e = calloc(1, sizeof *e);
     if (!e) return LAPIS_OUT_OF_MEMORY;
@@ -168,6 +167,7 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_eng
     e->kernels = isa->kernels;
     e->functions = isa->engine;
     e->m = *model;
+    e->low_memory = low_memory;
     e->patches = grid * grid;
     e->tokens = e->patches + 1;
     e->channels = model->width / model->heads;
@@ -189,6 +189,7 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_eng
         e->work_bytes = (int64_t)e->work.used;
         if (!plan_open(&e->weights) || !plan_open(&e->work)) status = LAPIS_OUT_OF_MEMORY;
     }
+    plan_end_packing(&e->weights);
     /* Nothing of the caller's is kept. */
     e->m.patch_weight = NULL, e->m.patch_shift = NULL, e->m.position = NULL, e->m.head_weight = NULL;
     e->m.head_bias = NULL, e->m.blocks = NULL;

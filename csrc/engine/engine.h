@@ -85,8 +85,10 @@ LAPIS_API const char *lapis_engine_stage_name(int32_t index);
 
 typedef struct lapis_engine lapis_engine;
 
-/* Pack a network for the selected instruction set and lay out the working memory of `threads` threads. */
-LAPIS_API int32_t lapis_engine_create(const lapis_model *model, int32_t threads, lapis_engine **engine);
+/* Pack a network for the selected instruction set and lay out the working memory of `threads` threads. `low_memory`:
+ * keep one form of each layer, six-bit weights in six bits where the instruction set can. */
+LAPIS_API int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t low_memory,
+                                      lapis_engine **engine);
 LAPIS_API void lapis_engine_destroy(lapis_engine *engine);
 
 /* images [batch, S, S, 3] -> scores [batch, classes]. `trace` is NULL or [depth * LAPIS_POINTS] pointers to
@@ -105,11 +107,11 @@ LAPIS_API double lapis_engine_peak(void);
 /* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
  * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8, and those
  * of codes below `least` in size as if they were zero.
- * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. `events`: driven by its events,
- * where the instruction set can. The best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every
- * run). */
+ * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. `forms`: 1 dense,
+ * 2 driven by its events, and 4 more with squeezed weights, where the instruction set can; else dense, unsqueezed. The
+ * best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every run). */
 LAPIS_API int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t events,
+                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
                                       int32_t out_low, int32_t out_high, int32_t least, const float *rise,
                                       const float *fall, int32_t stream_bits, uint8_t *out, int32_t *stream,
                                       int32_t repeats, int64_t *nanoseconds);

@@ -51,11 +51,13 @@ static void norm(part *w, const norm_call *call) {
 }
 
 /* The piece's rows of a layer: by events where few enough of its inputs spiked. */
-static void apply(part *w, const linear_call *call) {
+static void apply(part *w, linear_call *call) {
     const engine_functions *f = w->e->functions;
     const linear *layer = call->layer;
+    call->unpacked = w->mine->unpacked;
     int64_t inputs = (w->to - w->from) * layer->inputs;
-    if (layer->spike_weight && f->count_spikes(call, w->from, w->to) * 100 <= inputs * f->spike_percent)
+    int dense = layer->weight || layer->squeezed, events = layer->spike_weight || layer->spike_squeezed;
+    if (events && (!dense || f->count_spikes(call, w->from, w->to) * 100 <= inputs * f->spike_percent))
         f->spikes(call, w->from, w->to, w->mine->scratch);
     else
         f->linear(call, w->from, w->to);
@@ -98,6 +100,7 @@ static void attend(part *w, int64_t index) {
                                    .row_exponent = b->row_exponent,
                                    .exponents = b->exponents,
                                    .size = b->distances,
+                                   .cut = b->cut,
                                    .delay = b->delay,
                                    .acc = w->mine->acc,
                                    .acc_stride = {0, 0, e->acc_stride},

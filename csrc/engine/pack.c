@@ -13,6 +13,11 @@ void *plan_take(plan *p, int64_t bytes) {
     return piece;
 }
 
+void *plan_spare(plan *p, int64_t bytes) {
+    if (!p->base && (size_t)bytes > p->spare_bytes) p->spare_bytes = (size_t)bytes;
+    return p->spare;
+}
+
 int plan_open(plan *p) {
     size_t bytes = p->used ? p->used : LINE;
     void *memory = NULL;
@@ -25,10 +30,17 @@ int plan_open(plan *p) {
     memset(memory, 0, bytes);
     p->base = memory;
     p->used = 0;
-    return 1;
+    if (p->spare_bytes) p->spare = malloc(p->spare_bytes);
+    return !p->spare_bytes || p->spare;
+}
+
+void plan_end_packing(plan *p) {
+    free(p->spare);
+    p->spare = NULL;
 }
 
 void plan_close(plan *p) {
+    plan_end_packing(p);
     free(p->base);
     p->base = NULL;
 }
@@ -73,18 +85,104 @@ static int32_t panel_period(const int8_t *weight, int64_t panel, int64_t groups,
     }
 }
 
-void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, linear *out) {
-    int64_t panel = functions->panel, groups = (shape.inputs + 3) / 4, panels = (shape.outputs + panel - 1) / panel;
-    int64_t padded = panels * panel;
+int64_t unpacked_bytes(const engine_functions *functions, int64_t inputs) {
+    const int64_t dense = round_up(inputs, 4) * functions->panel,
+                  events = functions->spike_block * functions->spike_panel;
+    return functions->unsqueezes ? dense > events ? dense : events : 0;
+}
+
+static int squeezable(const engine_functions *functions, const lapis_layer *layer, int64_t count) {
+    int64_t i = 0;
+    while (i < count && layer->weight[i] >= -SQUEEZED_BIAS && layer->weight[i] < SQUEEZED_BIAS) i++;
+    return functions->unsqueezes && i == count;
+}
+
+static void squeeze(const int8_t *weight, int64_t count, uint8_t *out) {
+    memset(out, 0, (size_t)(count / SQUEEZED_WEIGHTS * SQUEEZED_BYTES));
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *to = out + i / SQUEEZED_WEIGHTS * SQUEEZED_BYTES, w = (uint8_t)(weight[i] + SQUEEZED_BIAS);
+        const int at = (int)(i % SQUEEZED_WEIGHTS);
+        to[at % 32] |= (uint8_t)((w & 15) << at / 32 * 4);
+        to[32 + at % 16] |= (uint8_t)((w >> 4) << at / 16 * 2);
+    }
+}
+
+/* Where `bytes` weights are to be written: to what is kept, or to spare memory from which they are squeezed. */
+static int8_t *take_weights(plan *p, int64_t bytes, int squeezed, uint8_t **kept) {
+    *kept = plan_take(p, squeezed ? bytes / SQUEEZED_WEIGHTS * SQUEEZED_BYTES : bytes);
+    int8_t *to = squeezed ? plan_spare(p, bytes) : (int8_t *)*kept;
+    if (squeezed && to) memset(to, 0, (size_t)bytes);
+    return to;
+}
+
+static void pack_dense(plan *p, const engine_functions *functions, const lapis_layer *layer, int32_t span, int squeezed,
+                       linear *out) {
+    const int64_t panel = functions->panel, groups = out->groups, bytes = out->panels * panel * groups * 4;
+    uint8_t *kept;
+    int8_t *weight = take_weights(p, bytes, squeezed, &kept);
+    if (!p->base) return;
+    for (int64_t o = 0; o < out->outputs; o++) {
+        const int8_t *row = layer->weight + o * out->inputs;
+        int8_t *to = weight + (o / panel * groups * panel + o % panel) * 4;
+        for (int64_t i = 0; i + 4 <= out->inputs; i += 4) memcpy(to + i * panel, row + i, 4);
+        for (int64_t i = out->inputs / 4 * 4; i < out->inputs; i++) to[i / 4 * 4 * panel + i % 4] = row[i];
+    }
+    for (int64_t i = 0; functions->narrow_sums && i < out->panels; i++)
+        out->period[i] = panel_period(weight + i * panel * groups * 4, panel, groups, span);
+    if (squeezed) {
+        squeeze(weight, bytes, kept);
+        out->squeezed = kept;
+    } else {
+        out->weight = weight;
+    }
+}
+
+static void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, int squeezed,
+                        linear *out) {
+    const int64_t panel = functions->spike_panel, inputs = out->inputs, bytes = round_up(out->outputs, panel) * inputs;
+    uint8_t *kept;
+    int8_t *weight = take_weights(p, bytes, squeezed, &kept);
+    uint64_t *picks = plan_take(p, 256 * 8);
+    if (!p->base) return;
+    out->picks = picks;
+    for (int byte = 0; byte < 256; byte++)
+        for (int bit = 0, at = 0; bit < 8; bit++)
+            if (byte >> bit & 1) picks[byte] |= (uint64_t)bit << 8 * at++;
+    int32_t least = 0, largest = 1;
+    for (int64_t i = 0; i < out->outputs * inputs; i++) {
+        int32_t w = layer->weight[i];
+        least = w < least ? w : least;
+        largest = w > largest ? w : largest;
+    }
+    out->spike_least = out->low ? least : 0;
+    out->segment_sum = 32767 / (out->low ? largest - least : largest > -least ? largest : -least);
+    /* Interleaving takes the eights of a vector's first half from the lower eights of its lanes of sixteen. */
+    const int64_t half = functions->panel, vector = 2 * half;
+    const int32_t less = squeezed ? 0 : out->spike_least;
+    for (int64_t o = 0; o < out->outputs; o++) {
+        int64_t place = o % half / 8 * 16 + o % vector / half * 8 + o % 8, column = o % panel / vector * vector + place;
+        int8_t *to = weight + o / panel * panel * inputs + column;
+        for (int64_t i = 0; i < inputs; i++) to[i * panel] = (int8_t)(layer->weight[o * inputs + i] - less);
+    }
+    if (squeezed) {
+        squeeze(weight, bytes, kept);
+        out->spike_squeezed = kept;
+    } else {
+        out->spike_weight = weight;
+    }
+}
+
+void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, int forms,
+                 linear *out) {
+    const int64_t panel = functions->panel, panels = (shape.outputs + panel - 1) / panel, padded = panels * panel;
     *out = (linear){.outputs = shape.outputs,
                     .inputs = shape.inputs,
-                    .groups = groups,
+                    .groups = (shape.inputs + 3) / 4,
                     .panels = panels,
                     .low = shape.low,
                     .most = shape.high > -shape.low ? shape.high : -shape.low,
                     .kind = shape.kind,
                     .steps = shape.steps};
-    out->weight = plan_take(p, padded * groups * 4);
     out->start = plan_take(p, padded * 4);
     out->lowest = plan_take(p, padded * 2);
     out->span = plan_take(p, padded);
@@ -92,48 +190,14 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
     out->period = plan_take(p, panels * 4);
     out->scale = pack_words(p, layer->scale, shape.outputs, padded);
     out->shift = pack_words(p, layer->shift, shape.outputs, padded);
-    if (!p->base) return;
-    for (int64_t o = 0; o < shape.outputs; o++) {
-        const int8_t *row = layer->weight + o * shape.inputs;
-        int8_t *to = out->weight + (o / panel * groups * panel + o % panel) * 4;
+    for (int64_t o = 0; p->base && o < shape.outputs; o++) {
         int32_t sum = 0;
-        for (int64_t i = 0; i < shape.inputs; i++) sum += row[i];
-        for (int64_t i = 0; i + 4 <= shape.inputs; i += 4) memcpy(to + i * panel, row + i, 4);
-        for (int64_t i = shape.inputs / 4 * 4; i < shape.inputs; i++) to[i / 4 * 4 * panel + i % 4] = row[i];
+        for (int64_t i = 0; i < shape.inputs; i++) sum += layer->weight[o * shape.inputs + i];
         out->start[o] = shape.low * sum;
     }
-    for (int64_t i = 0; i < panels; i++)
-        out->period[i] = functions->narrow_sums
-                             ? panel_period(out->weight + i * panel * groups * 4, panel, groups, shape.high - shape.low)
-                             : (int32_t)groups;
-}
-
-void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, linear *packed) {
-    if (!functions->spikes) return;
-    const int64_t panel = functions->spike_panel, inputs = packed->inputs;
-    packed->spike_weight = plan_take(p, round_up(packed->outputs, panel) * inputs);
-    uint64_t *picks = plan_take(p, 256 * 8);
-    if (!p->base) return;
-    packed->picks = picks;
-    for (int byte = 0; byte < 256; byte++)
-        for (int bit = 0, at = 0; bit < 8; bit++)
-            if (byte >> bit & 1) picks[byte] |= (uint64_t)bit << 8 * at++;
-    int32_t least = 0, largest = 1;
-    for (int64_t i = 0; i < packed->outputs * inputs; i++) {
-        int32_t w = layer->weight[i];
-        least = w < least ? w : least;
-        largest = w > largest ? w : largest;
-    }
-    packed->spike_least = packed->low ? least : 0;
-    packed->segment_sum = 32767 / (packed->low ? largest - least : largest > -least ? largest : -least);
-    /* Interleaving takes the eights of a vector's first half from the lower eights of its lanes of sixteen. */
-    const int64_t half = functions->panel, vector = 2 * half;
-    for (int64_t o = 0; o < packed->outputs; o++) {
-        int64_t place = o % half / 8 * 16 + o % vector / half * 8 + o % 8, column = o % panel / vector * vector + place;
-        int8_t *to = packed->spike_weight + o / panel * panel * inputs + column;
-        for (int64_t i = 0; i < inputs; i++)
-            to[i * panel] = (int8_t)(layer->weight[o * inputs + i] - packed->spike_least);
-    }
+    const int squeezed = forms & SQUEEZED && squeezable(functions, layer, shape.outputs * shape.inputs);
+    if (forms & DENSE) pack_dense(p, functions, layer, shape.high - shape.low, squeezed, out);
+    if (forms & EVENTS) pack_spikes(p, functions, layer, squeezed, out);
 }
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out) {
@@ -163,4 +227,34 @@ int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *w
         for (int64_t i = 0; i < inputs; i++)
             out[(o / panel * even + i / 2 * 2) * panel + o % panel * 2 + i % 2] = weight[o * inputs + i];
     return out;
+}
+
+/* The distance of a row's nearest key is one that leads to the row, so it is read from the first such on. */
+static int64_t first_read(const lapis_block *from, int64_t h, int64_t exponent) {
+    int64_t d = 0;
+    while (d < from->distances && from->row_exponent[h * from->distances + d] != exponent) d++;
+    return d;
+}
+
+uint16_t *pack_affinities(plan *p, const lapis_block *from, int64_t heads, const affinity_row **cut) {
+    const int64_t rows = heads * from->exponents, size = from->distances;
+    affinity_row *out = plan_take(p, rows * (int64_t)sizeof *out);
+    /* Distance 0 of the first row must not lie before the table. */
+    uint16_t *table = p->base ? (uint16_t *)(p->base + p->used) : NULL;
+    int64_t used = size;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint16_t *whole = from->table + row * size;
+        const int64_t first = first_read(from, row / from->exponents, row % from->exponents);
+        int64_t last = size - 1;
+        if (first == size) continue;
+        while (last > first && !whole[last] && !whole[last - 1]) last--;
+        if (table) {
+            out[row] = (affinity_row){used - first, last};
+            memcpy(table + used, whole + first, (size_t)(last - first + 1) * sizeof *table);
+        }
+        used += last - first + 1;
+    }
+    plan_take(p, used * (int64_t)sizeof *table);
+    *cut = out;
+    return table;
 }

@@ -9,7 +9,7 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {
         int64_t from = now();
-        if (call->layer->spike_weight)
+        if (call->layer->spike_weight || call->layer->spike_squeezed)
             functions->spikes(call, 0, rows, scratch);
         else
             functions->linear(call, 0, rows);
@@ -20,7 +20,7 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
 }
 
 int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t events,
+                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
                             int32_t out_low, int32_t out_high, int32_t least, const float *rise, const float *fall,
                             int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
@@ -29,7 +29,8 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
     if (out_low > 0 || least < 1 || least > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
     const engine_functions *functions = current_isa()->engine;
-    if (events && !functions->spikes) events = 0;
+    if (forms & EVENTS && !functions->spikes) forms = (forms & ~EVENTS) | DENSE;
+    const int events = forms & EVENTS;
     ladder steps;
     if (kind == TO_LADDER) pack_ladder(rise, fall, out_high - out_low, &steps);
     layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps, kind != TO_STREAM};
@@ -39,9 +40,10 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     linear packed;
     uint8_t *in_codes, *out_codes, *scratch;
     int32_t *moving;
+    int8_t *unpacked;
     for (int pass = 0; pass < 2; pass++) {
-        pack_linear(&p, functions, layer, shape, &packed);
-        if (events) pack_spikes(&p, functions, layer, &packed);
+        pack_linear(&p, functions, layer, shape, forms, &packed);
+        unpacked = plan_take(&p, forms & SQUEEZED ? unpacked_bytes(functions, inputs) : 0);
         scratch = plan_take(&p, events ? (int64_t)functions->spike_scratch(inputs, packed.most, rows) : 0);
         in_codes = plan_take(&p, rows * in_stride);
         out_codes = plan_take(&p, rows * out_stride);
@@ -60,6 +62,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);
     }
     linear_call call = {.layer = &packed,
+                        .unpacked = unpacked,
                         .codes = in_codes,
                         .code_stride = in_stride,
                         .out = out_codes,

@@ -21,15 +21,20 @@ typedef struct {
     float tree[TREE_DEPTH][64];
 } ladder;
 
+/* Weights that may be squeezed: 64 six-bit ones in 48 bytes, 32 of them the lower four bits of the weight plus 32
+ * (those of weight i + 32 above those of weight i) and 16 the upper two (those of weight i + 16 j at bit 2 j). */
+enum { SQUEEZED_WEIGHTS = 64, SQUEEZED_BYTES = 48, SQUEEZED_BIAS = 32 };
+
 /* A linear layer as the kernels read it. Weights lie in panels of outputs, [outputs / panel][groups][panel][4]: four
  * inputs of one output in a dword. */
 typedef struct {
     int64_t outputs, inputs, groups, panels;
-    int8_t *weight;
-    int32_t *start;       /* [padded outputs] low times the sum of the output's weights */
-    float *scale, *shift; /* [padded outputs] */
-    int16_t *lowest;      /* [padded outputs] the lowest code, for TO_CODES */
-    uint8_t *span;        /* [padded outputs] the greatest code less the lowest */
+    const int8_t *weight;    /* NULL: squeezed, or only for events */
+    const uint8_t *squeezed; /* the same; unpacked panel by panel */
+    int32_t *start;          /* [padded outputs] low times the sum of the output's weights */
+    float *scale, *shift;    /* [padded outputs] */
+    int16_t *lowest;         /* [padded outputs] the lowest code, for TO_CODES */
+    uint8_t *span;           /* [padded outputs] the greatest code less the lowest */
     /* [padded outputs] zero less the lowest code, and the largest size of a code that misses its deadline and becomes
      * zero; both for TO_CODES and TO_LADDER. NULL: none is late. */
     uint8_t *silent, *late;
@@ -39,13 +44,15 @@ typedef struct {
     int32_t low, most;   /* the least code that comes in, and the greatest absolute value */
     /* For layers that may run by events, else NULL: [outputs / spike_panel][inputs][spike_panel] as interleaving wants
      * them, less `spike_least`; and the sum of codes of one sign that 16 bits can take. */
-    int8_t *spike_weight;
+    const int8_t *spike_weight;
+    const uint8_t *spike_squeezed;
     int32_t spike_least, segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
 } linear;
 
 typedef struct {
     const linear *layer;
+    int8_t *unpacked; /* for squeezed weights: a panel, or a block of one */
     const uint8_t *codes;
     int64_t code_stride;
     uint8_t *out; /* TO_CODES, TO_LADDER */
@@ -82,8 +89,10 @@ typedef struct {
     int64_t panel;   /* outputs of a panel */
     int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
+    int unsqueezes;  /* whether weights may be squeezed */
     /* Rows of a layer by their events; 0 and NULL: always dense. */
     int64_t spike_panel;   /* outputs of a panel */
+    int64_t spike_block;   /* inputs that are worked on together */
     int32_t spike_percent; /* of the inputs: above it the dense kernel is faster */
     int64_t (*count_spikes)(const linear_call *, int64_t from, int64_t to);
     void (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);

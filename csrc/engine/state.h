@@ -14,6 +14,7 @@ typedef struct {
     linear qkv, proj, fc1, fc2;
     ladder *steps;
     const uint16_t *table, *row_exponent;
+    const affinity_row *cut;
     int64_t exponents, distances;
     const int32_t *delay;
     readout_call readout;
@@ -32,6 +33,7 @@ typedef struct {
     uint32_t *mass;         /* [H, N] */
     unsigned char *scratch; /* of the attention kernel, and of event-driven layers */
     int16_t *token;         /* [D, padded to 16] */
+    int8_t *unpacked;       /* weights of a panel, where they are squeezed */
 } thread_memory;
 
 struct lapis_engine {
@@ -40,7 +42,7 @@ struct lapis_engine {
     lapis_model m;
     int64_t tokens, patches, channels, acc_stride, unit_images;
     int64_t stream_stride, code_stride, qkv_stride, hidden_stride;
-    int32_t threads;
+    int32_t threads, low_memory;
     block *blocks;
     patch_call patch;
     int32_t *position;

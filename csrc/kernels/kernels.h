@@ -36,12 +36,19 @@ typedef struct {
     int64_t y_stride[3];
 } attention_call;
 
+/* A row of affinities without the distances below its nearest key, which nobody reads, and without the zeros at its
+ * end: distance d, or `last` where it is beyond, lies at table[at + d]. */
+typedef struct {
+    int64_t at, last;
+} affinity_row;
+
 typedef struct {
     lapis_pairs p;
     const uint8_t *q, *k, *v;
     int64_t v_stride[3];
     const uint16_t *table, *row_exponent;
     int64_t exponents, size;
+    const affinity_row *cut; /* [H, exponents], or NULL: table is [H, exponents, size] */
     const int32_t *delay;
     int32_t *acc;
     int64_t acc_stride[3];
@@ -90,6 +97,14 @@ static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) 
 
 static inline int64_t at(const int64_t stride[3], int64_t b, int64_t h, int64_t n) {
     return b * stride[0] + h * stride[1] + n * stride[2];
+}
+
+/* Where distance 0 of a row lies, and the last distance that it has. */
+static inline const uint16_t *affinities_of(const integer_attention_call *call, int64_t h, int64_t exponent,
+                                            int32_t *last) {
+    const int64_t row = h * call->exponents + exponent;
+    *last = (int32_t)(call->cut ? call->cut[row].last : call->size - 1);
+    return call->table + (call->cut ? call->cut[row].at : row * call->size);
 }
 
 /* Carve `bytes` from a scratch buffer, keeping every piece on its own cache line. */

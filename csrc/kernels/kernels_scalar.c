@@ -181,12 +181,13 @@ static int integer_attention(const integer_attention_call *call, head_rows own, 
             return LAPIS_BAD_DISTANCE;
         int64_t exponent = call->row_exponent[h * call->size + nearest];
         if (exponent >= call->exponents) return LAPIS_BAD_DISTANCE;
-        const uint16_t *table = call->table + (h * call->exponents + exponent) * call->size;
+        int32_t last;
+        const uint16_t *table = affinities_of(call, h, exponent, &last);
         int32_t *acc = call->acc + at(call->acc_stride, own.b, h, i);
         uint32_t z = 0;
         for (int64_t c = 0; c < p->channels; c++) acc[c] = 0;
         for (int64_t j = 0; j < p->keys; j++) {
-            int32_t a = table[d[j]];
+            int32_t a = table[d[j] < last ? d[j] : last];
             const uint8_t *v = call->v + at(call->v_stride, own.b, h, j);
             z += (uint32_t)a;
             for (int64_t c = 0; c < p->channels; c++) acc[c] += a * v[c];

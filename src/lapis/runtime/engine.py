@@ -108,7 +108,7 @@ def _library() -> ctypes.CDLL:
                 f"the native engine counts by {', '.join(found)} and this Python by {', '.join(names)}; "
                 "rebuild with `make native`"
             )
-    c.lapis_engine_create.argtypes = [ctypes.POINTER(_Model), _i32, ctypes.POINTER(_pointer)]
+    c.lapis_engine_create.argtypes = [ctypes.POINTER(_Model), _i32, _i32, ctypes.POINTER(_pointer)]
     c.lapis_engine_run.argtypes = [_pointer, _pointer, _i64, _pointer, _pointer, _pointer]
     c.lapis_engine_bytes.argtypes = [_pointer, _i32]
     c.lapis_engine_bytes.restype = _i64
@@ -160,7 +160,7 @@ def check_runnable(network: Network) -> None:
 class Engine:
     """A network packed for this machine. Only one run at a time is allowed; `Session` takes care of that."""
 
-    def __init__(self, network: Network, threads: int = 1) -> None:
+    def __init__(self, network: Network, threads: int = 1, low_memory: bool = False) -> None:
         check_runnable(network)
         self.threads = check_threads(threads)
         self._depth, self._window = network.config.depth, network.config.window
@@ -173,7 +173,8 @@ class Engine:
         self._library = _library()
         handle = _pointer()
         arrays = _Arrays()
-        native.check(self._library.lapis_engine_create(_describe(network, arrays), self.threads, ctypes.byref(handle)))
+        model = _describe(network, arrays)
+        native.check(self._library.lapis_engine_create(model, self.threads, low_memory, ctypes.byref(handle)))
         self._handle = handle
         self._close = weakref.finalize(self, self._library.lapis_engine_destroy, handle)
 

@@ -46,11 +46,14 @@ class Session:
 
     `model` is whatever `lapis.models.open` takes (a packed file, a packaged name, a run's folder) or a Network; torch
     is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
-    the native library is missing, numpy gives the same answers, more slowly. A session may be called from several
-    threads (calls take turns) and any number of sessions may exist at once.
+    the native library is missing, numpy gives the same answers, more slowly. With low_memory=True the native engine
+    keeps 6-bit weights in 6 bits and one form of each layer: the same answers, a little later. A session may be called
+    from several threads (calls take turns) and any number of sessions may exist at once.
     """
 
-    def __init__(self, model: str | Path | Network, threads: int = 1, native: bool = True) -> None:
+    def __init__(
+        self, model: str | Path | Network, threads: int = 1, native: bool = True, low_memory: bool = False
+    ) -> None:
         network = model if isinstance(model, Network) else models.open(model).network()
         self.threads = check_threads(threads)
         self.config = network.config
@@ -63,7 +66,7 @@ class Session:
         if native and network.exact and kernels.available():
             check_runnable(network)
             self.executor = kernels.isa()
-            self._engine = Engine(network, self.threads)
+            self._engine = Engine(network, self.threads, low_memory)
         else:
             # Weights are kept only once: in the engine's layout, or as they were read.
             self.executor = NUMPY
