@@ -14,7 +14,7 @@ from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
 from lapis.nn.block import Block
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import required
-from lapis.nn.relation import with_tau
+from lapis.nn.relations import with_tau
 from lapis.pack import save
 from lapis.train.start import start_network
 from tests.networks import small_config, small_model

@@ -13,12 +13,11 @@ from lapis.codes import round_half_up
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
 from lapis.deploy.ladder import LADDERS, Grid
-from lapis.deploy.leak import leak_factor
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
-    LONGEST_DELAY,
     MAX_HEAD_EXPONENT,
     MAX_PATCH_SHIFT,
+    Affinities,
     Block,
     Layer,
     Leak,
@@ -26,13 +25,13 @@ from lapis.deploy.network import (
     Norm,
     Readout,
     check_deployable,
+    code_distances,
 )
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import ActivationQuantizer, required
-from lapis.nn.relation import DistanceRelation, with_tau
 from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
@@ -58,7 +57,7 @@ def from_model(
     patch_weight, patch_shift, patch_bias = _fold_patches(model, preprocess, fraction_bits)
     head_weight, head_bias, head_exponent = _fold_head(model)
     return Network(
-        config=config,
+        config=config.packed(),
         preprocess=preprocess,
         class_names=tuple(class_names),
         fraction_bits=fraction_bits,
@@ -82,10 +81,11 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
     unit = np.repeat([qk.step, qk.step, v.step], d)
     origin = np.repeat([qk.offset, qk.offset, v.offset], d)
     rise, fall = LADDERS[config.activation](hidden)
+    stored = attn.relation.fold(code_distances(config))
     return Block(
         attention_norm=_fold_norm(block.norm1, attention_in),
         qkv=_fold_linear(attn.qkv, attention_in, unit, origin, 0.5),
-        leak=_fold_leak(with_tau(attn.relation)),
+        leak=stored if isinstance(stored, Leak) else None,
         readout=Readout(
             scale=np.array(v.step / readout.step, dtype=np.float32),
             shift=np.array((v.offset - readout.offset) / readout.step + 0.5, dtype=np.float32),
@@ -96,6 +96,7 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
         rise=rise,
         fall=fall,
         fc2=_fold_residual(mlp.fc2, hidden, block.gamma_2, fraction_bits),
+        affinity=stored if isinstance(stored, Affinities) else None,
     )
 
 
@@ -121,17 +122,6 @@ def _fold_residual(layer: Linear, source: Grid, gamma: Tensor | None, fraction_b
     scale = source.step * step * unit
     bias = _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
     return Layer(weight, scale.astype(np.float32), (bias * unit + 0.5).astype(np.float32))
-
-
-def _fold_leak(relation: DistanceRelation) -> Leak:
-    tau = relation.tau.detach().cpu().numpy().astype(np.float32)
-    mantissa, exponent = leak_factor(tau)
-    if relation.position is None:
-        return Leak(mantissa, exponent)
-    delay = relation.position.steps(relation.tau).detach().cpu().numpy()
-    if float(delay.max()) > LONGEST_DELAY:
-        raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
-    return Leak(mantissa, exponent, delay.astype(np.uint16))
 
 
 def _fold_patches(

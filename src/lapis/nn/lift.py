@@ -19,11 +19,12 @@ from lapis.nn.calibrate import calibrate
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.relations import rule_of
 
 # The points with a bias in front of them: a norm's, or that of the layer that makes q, k and v.
 LIFTED = ("attention_in", "qk", "v", "mlp_in")
-# Distances do not see a shift that queries and keys share; a product does.
-LIFTED_BY_DOT = ("attention_in", "v", "mlp_in")
+# A distance does not see a shift that queries and keys share; a product does.
+LIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
 
 
 def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
@@ -68,7 +69,7 @@ def _fold_block(new: Block, old: Block, width: int) -> None:
 
 def _exchange(config: LapisConfig, old: Mode, new: Mode) -> LapisConfig:
     """`config` with mode `new` for `old` at the points that can be lifted."""
-    points = LIFTED_BY_DOT if config.relation == "dot" else LIFTED
+    points = LIFTED if rule_of(config.relation).ignores_shifts else LIFTED_WITHOUT_QK
     changes = {point: new for point in points if getattr(config.modes, point) == old}
     return config.replace(modes=dataclasses.replace(config.modes, **changes))
 

@@ -16,6 +16,7 @@ from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
+from lapis.nn.relations import Relation
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
@@ -94,7 +95,7 @@ def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: objec
     for name in [name for name in renamed if name.endswith("relation.position.table")]:
         renamed[name] = resize_offsets(renamed[name], config.grid)
     own = model.state_dict()
-    learned_here = _quantizer_names(model)
+    learned_here = set(local_tensors(model))
     if "head.weight" in renamed and renamed["head.weight"].shape[0] != config.classes:
         learned_here |= {"head.weight", "head.bias"}
         del renamed["head.weight"], renamed["head.bias"]
@@ -148,14 +149,14 @@ def _join_biases(tensors: dict[str, Tensor]) -> None:
         tensors[prefix + "qkv.bias"] = torch.cat([q, torch.zeros_like(q), v])
 
 
-def _quantizer_names(model: LapisViT) -> set[str]:
-    """Tensors that no dense checkpoint has: steps, offsets, time constants, and whether they are set."""
-    names: set[str] = set()
+def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
+    """The tensors that no dense checkpoint has, and their modules: steps, offsets, parameters of a relation."""
+    owners: dict[str, torch.nn.Module] = {}
     for prefix, module in model.named_modules():
-        if isinstance(module, Calibrated):
+        if isinstance(module, (Calibrated, Relation)):
             own: list[tuple[str, Any]] = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-            names |= {f"{prefix}.{name}" for name, _ in own}
-    return names & model.state_dict().keys()
+            owners |= {f"{prefix}.{name}": module for name, _ in own}
+    return {name: owners[name] for name in owners.keys() & model.state_dict().keys()}
 
 
 def _timm_by_name(name: str) -> torch.nn.Module:
