@@ -36,6 +36,9 @@ from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
 
+# Grey as Pillow and most decoders make it (ITU-R 601): the deployed network takes colours and weighs them itself.
+LUMA = (0.299, 0.587, 0.114)
+
 
 def from_model(
     model: LapisViT,
@@ -118,9 +121,13 @@ def _fold_linear(layer: Linear, source: Grid, unit: Float64, origin: Float64, ex
 def _fold_residual(layer: Linear, source: Grid, gamma: Tensor | None, fraction_bits: int) -> Layer:
     """The layer's output in units of the residual stream, layer scale included; the 1/2 is for rounding."""
     weight, step = _weights(layer)
-    unit = (1.0 if gamma is None else _numpy(gamma)) * 2.0**fraction_bits
+    gain = np.ones(len(weight)) if gamma is None else _numpy(gamma)
+    # The sign goes to the weights, so that a network without layer scale can be rebuilt from the numbers.
+    sign = np.where(gain < 0, -1, 1).astype(weight.dtype)
+    weight = sign[:, None] * weight
+    unit = np.abs(gain) * 2.0**fraction_bits
     scale = source.step * step * unit
-    bias = _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
+    bias = sign * _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
     return Layer(weight, scale.astype(np.float32), (bias * unit + 0.5).astype(np.float32))
 
 
@@ -131,7 +138,7 @@ def _fold_patches(
     projection = model.patch_embed.proj
     assert projection.bias is not None
     mean, std = np.array(preprocess.mean), np.array(preprocess.std)
-    real = _numpy(projection.weight).transpose(0, 2, 3, 1) / std
+    real = _numpy(projection.weight).transpose(0, 2, 3, 1) * _colours(model.config, preprocess) / std
     bias = _numpy(projection.bias) - (real * mean).sum(axis=(1, 2, 3))
     pixel = real.reshape(real.shape[0], -1) / 255.0
     weight = np.zeros(pixel.shape, dtype=np.int16)
@@ -150,6 +157,18 @@ def _fold_patches(
     return weight, shift, bias
 
 
+def _colours(config: LapisConfig, preprocess: Preprocess) -> Float64:
+    """The share of red, green and blue in each channel of the image that was trained on, for three colours or grey."""
+    if config.image_channels == 3:
+        return np.ones(3)
+    if len(set(preprocess.mean)) > 1 or len(set(preprocess.std)) > 1:
+        raise LapisError(
+            f"a network of grey images has one mean and one deviation, not mean={preprocess.mean} and "
+            f"std={preprocess.std}; pass a Preprocess with three equal ones, those that it was trained with"
+        )
+    return np.array(LUMA)
+
+
 def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> npt.NDArray[np.int32]:
     """The first value of each token: class token or patch bias, plus the position where it is absolute."""
     rows = np.stack([_numpy(model.cls_token).reshape(-1), patch_bias])
@@ -160,9 +179,9 @@ def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> 
 
 def _fold_head(model: LapisViT) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], int]:
     """The last norm's gain and shift folded into the head, at one power of two for all classes."""
-    real = _numpy(model.head.weight)
+    real = _numpy(model.classifier.weight)
     weight = real * _numpy(model.norm.weight)
-    bias = _numpy(model.head.bias) + real @ _numpy(model.norm.bias)
+    bias = _numpy(model.classifier.bias) + real @ _numpy(model.norm.bias)
     for exponent in range(MAX_HEAD_EXPONENT, -1, -1):
         scaled = round_half_up(np.ldexp(weight, exponent))
         if np.abs(scaled).max() <= arithmetic.INT16.max:

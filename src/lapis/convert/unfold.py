@@ -36,8 +36,8 @@ def to_model(network: Network) -> LapisViT:
         _set_block(target, block, network.config, network.fraction_bits)
     _set(model.norm.weight, np.ones(network.config.width))
     _set(model.norm.bias, np.zeros(network.config.width))
-    _set(model.head.weight, np.ldexp(network.head_weight.astype(np.float64), -network.head_exponent))
-    _set(model.head.bias, network.real_logits(network.head_bias))
+    _set(model.classifier.weight, np.ldexp(network.head_weight.astype(np.float64), -network.head_exponent))
+    _set(model.classifier.bias, network.real_logits(network.head_bias))
     for module in model.modules():
         if isinstance(module, Calibrated):
             module.mark_ready()

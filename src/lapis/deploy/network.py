@@ -248,6 +248,11 @@ def check_deployable(config: LapisConfig) -> None:
             raise LapisError(
                 f"{name}={getattr(config, name)!r} has no spiking form; fine-tune with {name}={value!r}, then convert"
             )
+    if config.image_channels not in (1, 3):
+        raise LapisError(
+            f"image_channels={config.image_channels} has no spiking form: deployed networks take bytes of red, green "
+            "and blue; use 3 channels, or 1 for grey"
+        )
     refusal = rule_of(config.relation).refusal(config)
     if refusal is not None:
         raise LapisError(refusal)
@@ -265,10 +270,11 @@ def check_packed(config: LapisConfig) -> None:
     """Raise an error for a configuration that no deployed network has."""
     check_deployable(config)
     if config != config.packed():
-        changed = [name for name, value in config.packed().to_dict().items() if config.to_dict()[name] != value]
-        raise LapisError(
-            f"a packed configuration has no {changed[0]}={getattr(config, changed[0])!r}; convert it first"
-        )
+        changed = [
+            name for name, value in dataclasses.asdict(config.packed()).items()
+            if dataclasses.asdict(config)[name] != value
+        ]  # fmt: skip
+        raise LapisError(f"a packed network has no {changed[0]}={getattr(config, changed[0])!r}; convert it first")
 
 
 def check_network(network: Network) -> None:

@@ -31,7 +31,7 @@ def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
     """`model` calibrated on images, with each unsigned point of LIFTED shifted by the best offset for it."""
     twin = LapisViT(_exchange(model.config, "unsigned", "offset"))
     twin.load_state_dict(model.state_dict(), strict=False)
-    twin.to(model.head.weight.device).train(model.training)
+    twin.to(model.norm.weight.device).train(model.training)
     images = list(batches)
     calibrate(twin, images)
     lifted = fold_offsets(twin)
@@ -46,7 +46,7 @@ def fold_offsets(model: LapisViT) -> LapisViT:
     folded = LapisViT(_exchange(model.config, "offset", "unsigned"))
     own = folded.state_dict().keys()
     folded.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in own})
-    folded.to(model.head.weight.device).train(model.training)
+    folded.to(model.norm.weight.device).train(model.training)
     for new, old in zip(folded.blocks, model.blocks, strict=True):
         _fold_block(new, old, model.config.width)
     return folded

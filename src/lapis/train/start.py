@@ -38,7 +38,7 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
 @torch.no_grad()
 def _carry_over(model: LapisViT, start: LapisViT, source: str) -> None:
     new, old, own, tensors = model.config, start.config, model.state_dict(), dict(start.state_dict())
-    for field in ("style", "width", "depth", "heads", "mlp_ratio", "patch_size"):
+    for field in ("style", "width", "depth", "heads", "mlp_ratio", "patch_size", "image_channels", "scales_layers"):
         if getattr(old, field) != getattr(new, field):
             raise LapisError(f"{source} has {field}={getattr(old, field)}, the recipe has {getattr(new, field)}")
     if "pos_embed" in tensors and old.grid != new.grid:
