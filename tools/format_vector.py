@@ -1,7 +1,7 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small network docs/format-vector-2.safetensors is made anew first, from random numbers.
+--fixture the small networks docs/format-vector-2.safetensors and -table are made anew first, from random numbers.
 
     python tools/format_vector.py
 """
@@ -34,6 +34,7 @@ PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10.safetensors")
 # Written by an earlier release, in version 1 of the format; it is not made anew.
 FIRST_FIXTURE = Path("docs/format-vector.safetensors")
 FIXTURE = Path("docs/format-vector-2.safetensors")
+TABLE = Path("docs/format-vector-table.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
 
@@ -106,10 +107,27 @@ def small_network() -> Network:
     )
 
 
+def table_network() -> Network:
+    """Affinities as a table by distance, of signed codes; weights of eight bits."""
+    config = LapisConfig(
+        image_size=8,
+        patch_size=4,
+        classes=3,
+        width=9,
+        depth=2,
+        heads=3,
+        mlp_ratio=2,
+        window=7,
+        relation="table",
+        modes=ActivationModes(qk="signed"),
+    ).deployed(weight_bits=8)
+    return random_network(config, seed=29)
+
+
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE):
+    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -128,10 +146,11 @@ def vector() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write docs/format-vector.json.")
-    parser.add_argument("--fixture", action="store_true", help="Make docs/format-vector-2.safetensors anew first.")
+    parser.add_argument("--fixture", action="store_true", help="Make the small networks in docs anew first.")
     try:
         if parser.parse_args().fixture:
-            print(f"{FIXTURE}: {save(ROOT / FIXTURE, small_network()):,} bytes")
+            for path, network in ((FIXTURE, small_network()), (TABLE, table_network())):
+                print(f"{path}: {save(ROOT / path, network):,} bytes")
         text = json.dumps(vector(), indent=1) + "\n"
         write_text(VECTOR, text)
     except LapisError as error:

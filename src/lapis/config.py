@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 
 from lapis.codes import check_window
 from lapis.errors import LapisError
+from lapis.relations import rule_of
 
 Style = Literal["vit", "beit"]
-Relation = Literal["laplacian", "dot", "gaussian", "hamming"]
 RowScale = Literal["exact", "pow2"]
 Readout = Literal["real", "spikes"]
 Mode = Literal["unsigned", "offset", "signed"]
@@ -23,10 +23,10 @@ Activation = Literal["gelu", "relu"]
 
 FLOAT_WEIGHTS = 32
 DEPLOYED_BITS = 6
-# What a network must be to have a spiking form; its weights may have any width.
-DEPLOYED: dict[str, Any] = {
-    "quantize": True, "relation": "laplacian", "row_scale": "pow2", "readout": "spikes", "top_k": 1.0,
-}  # fmt: skip
+# What a network must be to have a spiking form, besides its relation; its weights may have any width.
+DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes", "top_k": 1.0}
+# What only training knows of: the values that a packed network has, and that are not written where they are the same.
+TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False}
 # LayerNorm's epsilon, in every network and every executor.
 NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
@@ -98,7 +98,7 @@ class LapisConfig:
     heads: int = 6
     mlp_ratio: int = 4
     window: int = 15
-    relation: Relation = "laplacian"
+    relation: str = "laplacian"
     row_scale: RowScale = "exact"
     readout: Readout = "real"
     weight_bits: int = FLOAT_WEIGHTS
@@ -108,11 +108,14 @@ class LapisConfig:
     # A control for deadlines: the share of each token's neurons that may fire in front of a layer, the largest first.
     top_k: float = 1.0
     quantize: bool = True
+    image_channels: int = TRAINING_ONLY["image_channels"]
+    # Layer scale in style vit, as in DeiT-III and DINOv2; style beit always has it.
+    layer_scale: bool = TRAINING_ONLY["layer_scale"]
 
     def __post_init__(self) -> None:
         check_window(self.window)
         _check_choices(self)
-        for name in ("image_size", "patch_size", "classes", "width", "depth", "heads", "mlp_ratio"):
+        for name in ("image_size", "patch_size", "classes", "width", "depth", "heads", "mlp_ratio", "image_channels"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise LapisError(f"{name}={value!r} must be an integer of at least 1")
@@ -127,8 +130,8 @@ class LapisConfig:
             )
         if self.weight_bits != FLOAT_WEIGHTS and not self.quantize:
             raise LapisError(f"weight_bits={self.weight_bits} with quantize=False; use 32 or turn quantizers on")
-        if not self.quantize and self.relation == "hamming":
-            raise LapisError("relation='hamming' counts unequal latencies and needs quantize=True")
+        if not self.quantize and rule_of(self.relation).needs_codes:
+            raise LapisError(f"relation={self.relation!r} compares codes and needs quantize=True")
         _check_least_codes(self)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
             raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
@@ -159,8 +162,9 @@ class LapisConfig:
         return self.style == "beit"
 
     @property
-    def layer_scale(self) -> bool:
-        return self.style == "beit"
+    def scales_layers(self) -> bool:
+        """Whether a learned gain per channel stands before each residual addition."""
+        return self.layer_scale or self.style == "beit"
 
     @property
     def mean_pooling(self) -> bool:
@@ -196,8 +200,16 @@ class LapisConfig:
         return self.top_k if point in ("attention_in", "v", "readout", "mlp_in") else 1.0
 
     def deployed(self, weight_bits: int = DEPLOYED_BITS) -> LapisConfig:
-        """This network as the paper deploys it: Laplacian, power-of-two rows, a spiking readout, integer weights."""
-        return self.replace(**DEPLOYED, weight_bits=weight_bits)
+        """This network as it is deployed: power-of-two rows, a spiking readout, integer weights.
+
+        A relation without a spiking form gives way to the paper's, the Laplacian.
+        """
+        relation = "laplacian" if rule_of(self.relation).stored is None else self.relation
+        return self.replace(**DEPLOYED, relation=relation, weight_bits=weight_bits)
+
+    def packed(self) -> LapisConfig:
+        """This network as a packed file describes it, where what only training needs is folded into its numbers."""
+        return self.replace(relation=rule_of(self.relation).packed_name, **TRAINING_ONLY)
 
     def replace(self, **changes: Any) -> LapisConfig:
         """A copy with some fields changed; the error for an unknown field names the nearest known one."""
@@ -209,7 +221,8 @@ class LapisConfig:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if value != TRAINING_ONLY.get(name)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> LapisConfig:
@@ -250,9 +263,8 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def _check_choices(config: LapisConfig) -> None:
-    choices = {
-        "style": Style, "relation": Relation, "row_scale": RowScale, "readout": Readout, "activation": Activation,
-    }  # fmt: skip
+    rule_of(config.relation)
+    choices = {"style": Style, "row_scale": RowScale, "readout": Readout, "activation": Activation}
     for name, kind in choices.items():
         value, allowed = getattr(config, name), get_args(kind)
         if value not in allowed:
@@ -261,8 +273,9 @@ def _check_choices(config: LapisConfig) -> None:
         raise LapisError(
             f"weight_bits={config.weight_bits!r} is not available; use {_either(WEIGHT_BITS)} (32 = float weights)"
         )
-    if not isinstance(config.quantize, bool):
-        raise LapisError(f"quantize={config.quantize!r} must be true or false")
+    for switch in ("quantize", "layer_scale"):
+        if not isinstance(getattr(config, switch), bool):
+            raise LapisError(f"{switch}={getattr(config, switch)!r} must be true or false")
     if not isinstance(config.modes, ActivationModes):
         raise LapisError(f"modes={config.modes!r} must be ActivationModes")
     for point, mode in dataclasses.asdict(config.modes).items():

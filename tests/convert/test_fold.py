@@ -21,7 +21,7 @@ from lapis.nn.attention import Attention
 from lapis.nn.linear import Linear
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer, required
-from lapis.nn.relation import with_tau
+from lapis.nn.relations import with_tau
 from lapis.ops.attention.reference import weights as attention_weights
 from lapis.preprocess import Preprocess
 from lapis.trace import Point, Trace

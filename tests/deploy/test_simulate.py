@@ -102,7 +102,7 @@ def test_counters_between_spikes_are_the_distance_of_codes(case: tuple[int, list
 def test_membranes_that_leak_one_by_one_read_as_the_table(tau: float, seed: int) -> None:
     distance = np.random.default_rng(seed).integers(0, 120, (2, 3, 4))
     mantissa, exponent = leak.leak_factor([tau, 2 * tau])
-    affinity, mass, steps = leak_affinities(distance, mantissa, exponent)
+    affinity, mass, steps = leak_affinities(distance, leak.trajectory(mantissa, exponent))
     u, e = leak.leak_table(mantissa, exponent, 120)
     head = np.arange(2)[:, None, None]
     gain = e[head, distance.min(axis=-1, keepdims=True)]

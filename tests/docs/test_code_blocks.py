@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lapis import relations
 from lapis.cli import main
 from tests.docs import given
 from tests.docs.blocks import NUMBERS_VARY, Block, PageError, read_page
@@ -32,6 +33,11 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAPIS_DATA", raising=False)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    # A page may register a relation; the tests after it must not see it.
+    monkeypatch.setattr(relations, "_RULES", dict(relations._RULES))
+    if importlib.util.find_spec("torch") is not None:
+        modules = importlib.import_module("lapis.nn.relations")
+        monkeypatch.setattr(modules, "_CLASSES", dict(modules._CLASSES))
     run_page(ROOT / page, page)
 
 

@@ -14,7 +14,7 @@ from lapis.config import ActivationModes, LapisConfig, Mode, RowScale
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
 from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer, required
-from lapis.nn.relation import with_tau
+from lapis.nn.relations import with_tau
 from lapis.ops.attention.reference import attention as reference_attention
 from lapis.trace import POINTS, Tally
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from lapis.config import LapisConfig, preset
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, load_backbone
-from lapis.nn.pretrained import resize_offsets, resize_positions
+from lapis.nn.pretrained import resize_channels, resize_offsets, resize_positions
 
 # The issue's bound on logits; float32 sums in another order stay well below it.
 LOGITS_ATOL = 1e-4
@@ -44,6 +45,81 @@ def test_beit_reproduces_timm_on_random_weights(timm: ModuleType, name: str) -> 
                 parameter.normal_(0, 0.3)
         images = _images(1, 224)
         torch.testing.assert_close(load_backbone(theirs)(images), theirs(images), rtol=0, atol=LOGITS_ATOL)
+
+
+def _random(theirs: Any) -> Any:
+    """timm's own random weights, with positions, layer scale and biases large enough to matter."""
+    with torch.no_grad():
+        for key, parameter in theirs.named_parameters():
+            if key.endswith(("gamma", "bias", "pos_embed", "cls_token")):
+                parameter.normal_(0, 0.3)
+    return theirs.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("deit3_small_patch16_224", {"depth": 3}),
+        ("deit3_medium_patch16_224", {"depth": 3, "num_classes": 7}),
+        ("vit_small_patch14_dinov2", {"depth": 3, "num_classes": 11, "img_size": 56}),
+        ("vit_tiny_patch16_224", {"depth": 3, "in_chans": 1, "num_classes": 3}),
+    ],
+)
+def test_timm_backbones_give_the_same_logits_on_random_weights(
+    timm: ModuleType, name: str, options: dict[str, int]
+) -> None:
+    torch.manual_seed(0)
+    theirs = _random(timm.create_model(name, pretrained=False, **options))
+    ours = load_backbone(theirs)
+    assert ours.config.layer_scale == ("tiny" not in name)
+    images = torch.randn(2, options.get("in_chans", 3), *theirs.patch_embed.img_size)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=LOGITS_ATOL)
+        torch.testing.assert_close(
+            ours.forward_features(images), theirs.forward_features(images), rtol=0, atol=10 * LOGITS_ATOL
+        )
+
+
+def test_a_backbone_without_a_head_gives_its_features_and_takes_any_number_of_classes(timm: ModuleType) -> None:
+    torch.manual_seed(0)
+    theirs = _random(timm.create_model("vit_small_patch14_dinov2", pretrained=False, img_size=56, depth=2))
+    with pytest.raises(LapisError, match="no classifier; pass a configuration"):
+        load_backbone(theirs)
+    config = preset("lapis_small", depth=2, image_size=56, patch_size=14, classes=5, layer_scale=True)
+    ours = load_backbone(theirs, config.dense())
+    images = _images(2, 56)
+    with torch.no_grad():
+        pooled = ours.forward_head(ours.forward_features(images), pre_logits=True)
+        torch.testing.assert_close(pooled, theirs(images), rtol=0, atol=LOGITS_ATOL)
+        assert ours(images).shape == (2, 5)
+    with pytest.raises(LapisError, match="layer_scale=True"):
+        load_backbone(theirs, config.replace(layer_scale=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("deit_tiny_distilled_patch16_224", {}, "a distillation token and a second head"),
+        ("vit_small_patch14_reg4_dinov2", {"img_size": 56}, "register tokens"),
+        ("vit_base_patch16_clip_224", {}, "a norm before its first block"),
+        ("vit_base_patch16_siglip_224", {}, "attention pooling"),
+    ],
+)
+def test_what_a_lapis_network_has_no_place_for_is_refused_by_name(
+    timm: ModuleType, name: str, options: dict[str, int], words: str
+) -> None:
+    theirs = timm.create_model(name, pretrained=False, depth=1, **options)
+    for config in (None, preset("lapis_tiny")):
+        with pytest.raises(LapisError, match=words):
+            load_backbone(theirs, config)
+
+
+def test_colour_weights_become_those_of_other_channels_as_timm_makes_them(timm: ModuleType) -> None:
+    from timm.models import adapt_input_conv
+
+    weight = torch.randn(8, 3, 4, 4)
+    for channels in (1, 2, 3, 4, 7):
+        torch.testing.assert_close(resize_channels(weight, channels), adapt_input_conv(channels, weight.clone()))
 
 
 def test_a_vit_state_dict_in_a_pth_file_is_read_as_weights_only(tmp_path: Path, deit_weights: Path) -> None:
@@ -129,12 +205,3 @@ def test_offset_tables_keep_corners_centre_and_class_entries() -> None:
     old, new = table[:-3].view(7, 7, 2), resized[:-3].view(11, 11, 2)
     for mine, theirs in ((new[0, 0], old[0, 0]), (new[10, 10], old[6, 6]), (new[5, 5], old[3, 3])):
         torch.testing.assert_close(mine, theirs)
-
-
-def test_lapis_networks_are_timm_models(timm: ModuleType) -> None:
-    import lapis.nn.timm_models  # noqa: F401
-
-    model = timm.create_model("lapis_small_patch16_224", num_classes=10)
-    assert isinstance(model, LapisViT)
-    assert model.config == preset("lapis_small", classes=10)
-    assert "lapis_large_patch16_224" in timm.list_models("lapis_*")

@@ -21,6 +21,8 @@ Change = Callable[[bytes], bytes]
 Table = dict[str, Any]
 
 CONFIG = small_config(style="beit", modes=ActivationModes(mlp_hidden="signed"))
+# Affinities as a table, of 3 * 15 + 1 distances.
+TABLE = small_config(relation="table")
 # Rows of 300 bytes, whose weights of 16 bits can overflow 32.
 LARGE_PATCH = CONFIG.replace(image_size=20, patch_size=10)
 # Rows of 2,112 weights of 8 bits, whose sums with codes of 63 can reach 2**24.
@@ -225,7 +227,8 @@ CONFIGURATION = [
     Damage(15, "style", config(style="swin")),
     Damage(15, "activation", config(activation="swish")),
     Damage(15, "mode", config(modes={**CONFIG.to_dict()["modes"], "qk": "sideways"})),
-    Damage(16, "relation", config(relation="dot")),
+    *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
+    Damage(16, "use style='vit'", config(relation="table")),
     Damage(16, "row_scale", config(row_scale="exact")),
     Damage(16, "readout", config(readout="real")),
     Damage(16, "quantize", config(quantize=False)),
@@ -303,6 +306,11 @@ VALUES = [
     Damage(52, "limit", values("position", np.int32, -(1 << 31))),
     Damage(53, "2**52", values("head_bias", np.int64, 1 << 52)),
     Damage(53, "2**52", values("head_bias", np.int64, -(1 << 63))),
+    Damage(57, "highest bit", values("blocks.affinity.mantissa", np.uint32, (1 << 31) - 1), TABLE),
+    Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, -(1 << 20) - 1), TABLE),
+    Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, (1 << 20) + 1, at=183), TABLE),
+    Damage(59, "rises", values("blocks.affinity.mantissa", np.uint32, [1 << 31, (1 << 31) + 1]), TABLE),
+    Damage(59, "rises", values("blocks.affinity.exponent", np.int32, [0, -1]), TABLE),
 ]
 
 DAMAGES = [*CONTAINER, *DESCRIPTION, *CONFIGURATION, *PREPROCESSING, *TENSORS, *VALUES]

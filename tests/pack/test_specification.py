@@ -14,6 +14,7 @@ from lapis import native
 from lapis.codes import MAX_WINDOW
 from lapis.config import (
     DEPLOYED,
+    TRAINING_ONLY,
     WEIGHT_BITS,
     Activation,
     ActivationModes,
@@ -45,6 +46,7 @@ from lapis.pack.format import (
     entries,
 )
 from lapis.preprocess import Interpolation, Preprocess
+from lapis.relations import PACKED
 from lapis.runtime import Session
 from lapis.runtime.engine import Engine
 from tests.networks import small_config
@@ -120,7 +122,7 @@ def test_real_logits_are_the_integers_of_the_vector_scaled_and_rounded_once(
 
 
 def test_every_field_is_documented_and_no_other() -> None:
-    config = {field.name for field in dataclasses.fields(LapisConfig)}
+    config = {field.name for field in dataclasses.fields(LapisConfig)} - TRAINING_ONLY.keys()
     modes = {f"modes.{field.name}" for field in dataclasses.fields(ActivationModes)}
     modes |= {f"least_codes.{field.name}" for field in dataclasses.fields(LeastCodes)}
     assert _table("Description").keys() == {*FIELDS, *OPTIONAL_FIELDS}
@@ -147,6 +149,7 @@ def test_documented_ranges_are_those_that_are_checked() -> None:
     assert re.findall(r"`(\w+)`", filters) == list(get_args(Interpolation))
     only = {name: config[name][1].strip("`") for name in DEPLOYED}
     assert only == {name: str(value).lower() for name, value in DEPLOYED.items()}
+    assert re.findall(r"`(\w+)`", config["relation"][1].replace("in style `vit`", "")) == list(PACKED)
     assert re.findall(r"`(\w+)`", config["activation"][1]) == list(get_args(Activation))
     absent = re.search(r"Version 1 has neither (.*): read", _section("Configuration"))
     assert absent is not None
@@ -169,19 +172,23 @@ def test_documented_limits_are_those_of_the_code() -> None:
 def _configs() -> list[LapisConfig]:
     small = small_config(image_size=12, classes=5, mlp_ratio=3)
     return [
-        small.replace(style=style, weight_bits=bits, modes=ActivationModes(mlp_hidden=hidden))
-        for style in get_args(Style)
+        small.replace(style=style, relation=relation, weight_bits=bits, modes=ActivationModes(qk=mode, mlp_hidden=mode))
+        for style, relation in (*((style, "laplacian") for style in get_args(Style)), ("vit", "table"))
         for bits in (6, 8, 32)
-        for hidden in ("unsigned", "signed")
+        for mode in ("unsigned", "signed")
     ]
 
 
-@pytest.mark.parametrize("config", _configs(), ids=lambda config: f"{config.style} {config.weight_bits}")
+@pytest.mark.parametrize(
+    "config", _configs(), ids=lambda config: f"{config.style} {config.relation} {config.weight_bits}"
+)
 def test_every_tensor_is_documented_with_its_type_and_shape(config: LapisConfig) -> None:
     documented = _table("Tensors")
     found = entries(config).values()
-    optional = set() if config.relative_position else {"blocks.leak.delay"}
-    assert {entry.name for entry in found} == documented.keys() - optional
+    leak, affinity = (set(_spread(f"blocks.{one}.{{mantissa,exponent}}")) for one in ("leak", "affinity"))
+    absent = leak if config.relation == "table" else affinity
+    absent |= set() if config.relative_position else {"blocks.leak.delay"}
+    assert {entry.name for entry in found} == documented.keys() - absent
     for entry in found:
         cell = documented[entry.name][0]
         if cell.startswith("weight"):
@@ -208,7 +215,7 @@ def _rows_of(name: str, config: LapisConfig) -> tuple[int, ...]:
 def _shapes(cell: str, config: LapisConfig) -> list[tuple[int, ...]]:
     """The shapes in a cell, such as `[L, (2 G - 1)² + 3, H]`, with the letters of a configuration put in."""
     letters = {"P": config.patch_size, "G": config.grid, "N": config.tokens, "K": config.classes, "D": config.width}
-    letters |= {"L": config.depth, "H": config.heads, "M": config.hidden, "T": config.window}
+    letters |= {"C": config.head_width, "L": config.depth, "H": config.heads, "M": config.hidden, "T": config.window}
     shapes = []
     for sides in re.findall(r"\[([^\]]*)\]", cell):
         product = re.sub(r"(?<=\w) (?=[A-Z])", "*", sides.replace("²", "**2"))
@@ -237,7 +244,9 @@ def test_the_example_is_the_packaged_file() -> None:
     assert f"= {len(data)} bytes" in SPECIFICATION
 
 
-@pytest.mark.parametrize("config", _configs(), ids=lambda config: f"{config.style} {config.weight_bits}")
+@pytest.mark.parametrize(
+    "config", _configs(), ids=lambda config: f"{config.style} {config.relation} {config.weight_bits}"
+)
 def test_the_writer_keeps_to_the_canonical_bytes(config: LapisConfig) -> None:
     # Names with quotes, backslashes and letters beyond ASCII.
     network = dataclasses.replace(random_network(config), class_names=small_network().class_names)

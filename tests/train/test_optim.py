@@ -50,8 +50,8 @@ def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:
 def test_the_average_follows_its_equation() -> None:
     model = LapisViT(SMALL)
     average = Average(model, 0.75)
-    before = average.model.head.weight.clone()
+    before = average.model.classifier.weight.clone()
     with torch.no_grad():
-        model.head.weight.add_(1.0)
+        model.classifier.weight.add_(1.0)
     average.update(model)
-    assert torch.allclose(average.model.head.weight, before + 0.25)
+    assert torch.allclose(average.model.classifier.weight, before + 0.25)

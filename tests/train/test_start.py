@@ -14,7 +14,7 @@ from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
 from lapis.nn.block import Block
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import required
-from lapis.nn.relation import with_tau
+from lapis.nn.relations import with_tau
 from lapis.pack import save
 from lapis.train.start import start_network
 from tests.networks import small_config, small_model
@@ -76,14 +76,14 @@ def test_another_size_and_class_count_are_taken_in(exact: tuple[LapisViT, Path])
     larger = start_network(EXACT.replace(image_size=32, classes=7), str(path), 0)
     assert larger.pos_embed is not None
     assert larger.pos_embed.shape[1] == 17
-    assert larger.head.weight.shape[0] == 7
+    assert larger.classifier.weight.shape[0] == 7
     assert torch.equal(larger.norm.weight, model.norm.weight)
     with pytest.raises(LapisError, match="width=16, the recipe has 32"):
         start_network(EXACT.replace(width=32), str(path), 0)
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
-    one, two, other = (start_network(EXACT, "", seed).head.weight for seed in (1, 1, 2))
+    one, two, other = (start_network(EXACT, "", seed).classifier.weight for seed in (1, 1, 2))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 

@@ -13,12 +13,11 @@ from lapis.codes import round_half_up
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
 from lapis.deploy.ladder import LADDERS, Grid
-from lapis.deploy.leak import leak_factor
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
-    LONGEST_DELAY,
     MAX_HEAD_EXPONENT,
     MAX_PATCH_SHIFT,
+    Affinities,
     Block,
     Layer,
     Leak,
@@ -26,16 +25,19 @@ from lapis.deploy.network import (
     Norm,
     Readout,
     check_deployable,
+    code_distances,
 )
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import ActivationQuantizer, required
-from lapis.nn.relation import DistanceRelation, with_tau
 from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]
+
+# Grey as Pillow and most decoders make it (ITU-R 601): the deployed network takes colours and weighs them itself.
+LUMA = (0.299, 0.587, 0.114)
 
 
 def from_model(
@@ -58,7 +60,7 @@ def from_model(
     patch_weight, patch_shift, patch_bias = _fold_patches(model, preprocess, fraction_bits)
     head_weight, head_bias, head_exponent = _fold_head(model)
     return Network(
-        config=config,
+        config=config.packed(),
         preprocess=preprocess,
         class_names=tuple(class_names),
         fraction_bits=fraction_bits,
@@ -82,10 +84,11 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
     unit = np.repeat([qk.step, qk.step, v.step], d)
     origin = np.repeat([qk.offset, qk.offset, v.offset], d)
     rise, fall = LADDERS[config.activation](hidden)
+    stored = attn.relation.fold(code_distances(config))
     return Block(
         attention_norm=_fold_norm(block.norm1, attention_in),
         qkv=_fold_linear(attn.qkv, attention_in, unit, origin, 0.5),
-        leak=_fold_leak(with_tau(attn.relation)),
+        leak=stored if isinstance(stored, Leak) else None,
         readout=Readout(
             scale=np.array(v.step / readout.step, dtype=np.float32),
             shift=np.array((v.offset - readout.offset) / readout.step + 0.5, dtype=np.float32),
@@ -96,6 +99,7 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
         rise=rise,
         fall=fall,
         fc2=_fold_residual(mlp.fc2, hidden, block.gamma_2, fraction_bits),
+        affinity=stored if isinstance(stored, Affinities) else None,
     )
 
 
@@ -117,21 +121,14 @@ def _fold_linear(layer: Linear, source: Grid, unit: Float64, origin: Float64, ex
 def _fold_residual(layer: Linear, source: Grid, gamma: Tensor | None, fraction_bits: int) -> Layer:
     """The layer's output in units of the residual stream, layer scale included; the 1/2 is for rounding."""
     weight, step = _weights(layer)
-    unit = (1.0 if gamma is None else _numpy(gamma)) * 2.0**fraction_bits
+    gain = np.ones(len(weight)) if gamma is None else _numpy(gamma)
+    # The sign goes to the weights, so that a network without layer scale can be rebuilt from the numbers.
+    sign = np.where(gain < 0, -1, 1).astype(weight.dtype)
+    weight = sign[:, None] * weight
+    unit = np.abs(gain) * 2.0**fraction_bits
     scale = source.step * step * unit
-    bias = _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
+    bias = sign * _numpy(layer.bias) + step * weight.astype(np.float64).sum(axis=1) * source.offset
     return Layer(weight, scale.astype(np.float32), (bias * unit + 0.5).astype(np.float32))
-
-
-def _fold_leak(relation: DistanceRelation) -> Leak:
-    tau = relation.tau.detach().cpu().numpy().astype(np.float32)
-    mantissa, exponent = leak_factor(tau)
-    if relation.position is None:
-        return Leak(mantissa, exponent)
-    delay = relation.position.steps(relation.tau).detach().cpu().numpy()
-    if float(delay.max()) > LONGEST_DELAY:
-        raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
-    return Leak(mantissa, exponent, delay.astype(np.uint16))
 
 
 def _fold_patches(
@@ -141,7 +138,7 @@ def _fold_patches(
     projection = model.patch_embed.proj
     assert projection.bias is not None
     mean, std = np.array(preprocess.mean), np.array(preprocess.std)
-    real = _numpy(projection.weight).transpose(0, 2, 3, 1) / std
+    real = _numpy(projection.weight).transpose(0, 2, 3, 1) * _colours(model.config, preprocess) / std
     bias = _numpy(projection.bias) - (real * mean).sum(axis=(1, 2, 3))
     pixel = real.reshape(real.shape[0], -1) / 255.0
     weight = np.zeros(pixel.shape, dtype=np.int16)
@@ -160,6 +157,18 @@ def _fold_patches(
     return weight, shift, bias
 
 
+def _colours(config: LapisConfig, preprocess: Preprocess) -> Float64:
+    """The share of red, green and blue in each channel of the image that was trained on, for three colours or grey."""
+    if config.image_channels == 3:
+        return np.ones(3)
+    if len(set(preprocess.mean)) > 1 or len(set(preprocess.std)) > 1:
+        raise LapisError(
+            f"a network of grey images has one mean and one deviation, not mean={preprocess.mean} and "
+            f"std={preprocess.std}; pass a Preprocess with three equal ones, those that it was trained with"
+        )
+    return np.array(LUMA)
+
+
 def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> npt.NDArray[np.int32]:
     """The first value of each token: class token or patch bias, plus the position where it is absolute."""
     rows = np.stack([_numpy(model.cls_token).reshape(-1), patch_bias])
@@ -170,9 +179,9 @@ def _fold_position(model: LapisViT, patch_bias: Float64, fraction_bits: int) -> 
 
 def _fold_head(model: LapisViT) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], int]:
     """The last norm's gain and shift folded into the head, at one power of two for all classes."""
-    real = _numpy(model.head.weight)
+    real = _numpy(model.classifier.weight)
     weight = real * _numpy(model.norm.weight)
-    bias = _numpy(model.head.bias) + real @ _numpy(model.norm.bias)
+    bias = _numpy(model.classifier.bias) + real @ _numpy(model.norm.bias)
     for exponent in range(MAX_HEAD_EXPONENT, -1, -1):
         scaled = round_half_up(np.ldexp(weight, exponent))
         if np.abs(scaled).max() <= arithmetic.INT16.max:

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.deploy.ladder import ladder_grid
-from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Block, Layer, Network, Norm
 from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, required
-from lapis.nn.relation import DistanceRelation, with_tau
 
 Float64 = npt.NDArray[np.float64]
 
@@ -38,8 +36,8 @@ def to_model(network: Network) -> LapisViT:
         _set_block(target, block, network.config, network.fraction_bits)
     _set(model.norm.weight, np.ones(network.config.width))
     _set(model.norm.bias, np.zeros(network.config.width))
-    _set(model.head.weight, np.ldexp(network.head_weight.astype(np.float64), -network.head_exponent))
-    _set(model.head.bias, network.real_logits(network.head_bias))
+    _set(model.classifier.weight, np.ldexp(network.head_weight.astype(np.float64), -network.head_exponent))
+    _set(model.classifier.bias, network.real_logits(network.head_bias))
     for module in model.modules():
         if isinstance(module, Calibrated):
             module.mark_ready()
@@ -87,7 +85,7 @@ def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction
     unit, origin = np.repeat([qk_step, qk_step, v_step], d), np.repeat([0.0, 0.0, v_offset], d)
     _set_linear(attn.qkv, block.qkv, unit / input_step, (block.qkv.shift.astype(np.float64) - 0.5) * unit + origin)
     _set_residual(attn.proj, block.proj, readout_step, readout_offset, target.gamma_1, fraction_bits)
-    _set_relation(with_tau(attn.relation), block)
+    attn.relation.unfold(block)
     mlp_step = _set_norm(target.norm2, block.mlp_norm, required(mlp.input))
     hidden = ladder_grid(block.rise, config.low("mlp_hidden"), mlp_hidden.offset is None, config.activation)
     _set_quantizer(mlp_hidden, hidden.step, hidden.offset)
@@ -136,13 +134,6 @@ def _set_residual(
     positive = Layer(layer.weight, np.maximum(np.abs(layer.scale), np.finfo(np.float32).tiny), layer.shift)
     unit = np.full(len(sign), 1 / (step * 2.0**fraction_bits))
     _set_linear(target, positive, unit, sign * np.ldexp(layer.shift.astype(np.float64) - 0.5, -fraction_bits), offset)
-
-
-def _set_relation(relation: DistanceRelation, block: Block) -> None:
-    tau = time_constant(block.leak.mantissa, block.leak.exponent)
-    _set(relation.log_tau, np.log(tau))
-    if relation.position is not None and block.leak.delay is not None:
-        _set(relation.position.table, -block.leak.delay.astype(np.float64) / tau)
 
 
 def _set_quantizer(quantizer: ActivationQuantizer, step: float, offset: float) -> None:

@@ -10,11 +10,15 @@ e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2*
 So a table of affinities holds exactly what is left after D steps of leak. Reading a membrane with the gain 2**(15 + r)
 gives an affinity of 15 bits, A = min(floor(u 2**-(17 + e - r) + 1/2), 32767); a row takes the r of its nearest key,
 whose affinity then lies in 2**14..32767. The gain is an exact power of two and cancels in the scaled row.
+
+A relation that does not decay by the same factor in every step is stored as its membranes, one per distance. They are
+read in the same way.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,8 @@ MANTISSA_BITS = 32
 READ_SHIFT = MANTISSA_BITS - AFFINITY_BITS
 MAX_SHIFT = 40  # from here on all 32 bits are zero
 START_MANTISSA, START_EXPONENT = 1 << 31, -1
+# The exponents of a stored membrane lie between -this and this; float64 reaches a thousandth of it.
+MAX_EXPONENT = 1 << 20
 # The largest number of entries of the expanded tables: [H, R, S] grows with (S / tau)**2.
 MAX_TABLE = 1 << 26
 
@@ -46,7 +52,7 @@ def leak_factor(tau: npt.ArrayLike) -> tuple[UInt32, Int32]:
         mantissa = round(2.0 ** (doublings + exponent + 1) * 2.0**31)
         if mantissa >= 1 << 32:  # tau above 2**32 steps: the slowest leak that can be stored
             mantissa = (1 << 32) - 1
-        if exponent >= 1 << 20:
+        if exponent >= MAX_EXPONENT:
             raise LapisError(f"tau={value} is too short a time constant to be stored; use at least 1e-5 steps")
         mantissas.append(mantissa)
         exponents.append(exponent)
@@ -66,16 +72,40 @@ def step(u: npt.NDArray[np.uint64], e: Int64, mantissa: Any, exponent: Any) -> t
     return product >> np.where(large, np.uint64(32), np.uint64(31)), e + exponent + ~large
 
 
+def trajectory(mantissa: UInt32, exponent: Int32) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
+    """u and e (H,) after 0, 1, 2, ... steps, without end."""
+    u, e = np.full(len(mantissa), START_MANTISSA, np.uint64), np.full(len(mantissa), START_EXPONENT, np.int64)
+    big, b = mantissa.astype(np.uint64), exponent.astype(np.int64)
+    while True:
+        yield u, e
+        u, e = step(u, e, big, b)
+
+
+def membranes(log2_affinity: npt.ArrayLike) -> tuple[UInt32, Int32]:
+    """u and e to the nearest of any falling affinity, from its logarithm to base 2: (H, S) -> (H, S), (H, S)."""
+    logs = np.asarray(log2_affinity, dtype=np.float64)
+    if not np.isfinite(logs).all() or float(np.abs(logs).max(initial=0.0)) >= MAX_EXPONENT:
+        raise LapisError(f"log2 affinities must be finite and below {MAX_EXPONENT} in size, so that rows do not vanish")
+    if (logs[:, 1:] > logs[:, :-1]).any():
+        head, distance = (int(axis[0]) for axis in np.nonzero(logs[:, 1:] > logs[:, :-1]))
+        raise LapisError(
+            f"the affinity of head {head} rises from distance {distance} to {distance + 1}; it must never rise, "
+            "because the nearest key of a row sets the gain at which the others are read"
+        )
+    whole = np.floor(logs)
+    u = np.rint(np.exp2(logs - whole) * 2.0 ** (MANTISSA_BITS - 1))
+    carried = u >= 2.0**MANTISSA_BITS
+    exponent = -whole - 1 - carried
+    return np.where(carried, START_MANTISSA, u).astype(np.uint32), exponent.astype(np.int32)
+
+
 def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, Int64]:
     """u and e after 0..size-1 steps: (H,), (H,) -> (H, size), (H, size)."""
     heads = mantissa.shape[0]
     # The fastest leak passes 2**31 halvings within 2,048 steps.
     us, es = np.empty((size, heads), dtype=np.uint32), np.empty((size, heads), dtype=np.int64)
-    u, e = np.full(heads, START_MANTISSA, dtype=np.uint64), np.full(heads, START_EXPONENT, dtype=np.int64)
-    big, b = mantissa.astype(np.uint64), exponent.astype(np.int64)
-    for index in range(size):
+    for index, (u, e) in zip(range(size), trajectory(mantissa, exponent), strict=False):
         us[index], es[index] = u, e
-        u, e = step(u, e, big, b)
     return np.ascontiguousarray(us.T), np.ascontiguousarray(es.T)
 
 

@@ -24,6 +24,7 @@ from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX, AffinityTables
 from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
+from lapis.relations import rule_of
 from lapis.trace import POINTS, Point
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
@@ -101,6 +102,14 @@ class Leak(_Frozen):
 
 
 @dataclass(frozen=True)
+class Affinities(_Frozen):
+    """A = mantissa 2**-(32 + exponent) at every distance, (H, S) each, never rising: a relation stored as a table."""
+
+    mantissa: npt.NDArray[np.uint32]
+    exponent: Int32
+
+
+@dataclass(frozen=True)
 class Readout(_Frozen):
     """The mixed values as spikes: pre = fl(fl(fl(acc) 2**-k scale) + shift); scale = s_v / s_r, 0-dim."""
 
@@ -110,11 +119,14 @@ class Readout(_Frozen):
 
 @dataclass(frozen=True)
 class Block(_Frozen):
-    """One transformer block; rise and fall (levels,) are the comparison ladder of GELU and its quantizer."""
+    """One transformer block; rise and fall (levels,) are the comparison ladder of GELU and its quantizer.
+
+    Affinities are a leak, or a table of them by distance.
+    """
 
     attention_norm: Norm
     qkv: Layer
-    leak: Leak
+    leak: Leak | None
     readout: Readout
     proj: Layer
     mlp_norm: Norm
@@ -122,6 +134,14 @@ class Block(_Frozen):
     rise: Float32
     fall: Float32
     fc2: Layer
+    affinity: Affinities | None = None
+
+    def membranes(self) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
+        """The membranes (H,) of a unit affinity at the distances 0, 1, 2, ... in turn."""
+        if self.leak is not None:
+            return leak.trajectory(self.leak.mantissa, self.leak.exponent)
+        assert self.affinity is not None
+        return zip(self.affinity.mantissa.T.astype(np.uint64), self.affinity.exponent.T.astype(np.int64), strict=True)
 
 
 @dataclass(frozen=True)
@@ -181,7 +201,7 @@ class Network(_Frozen):
         index = relative_offsets(self.config.grid) if self.config.relative_position else None
         return tuple(
             None
-            if index is None or block.leak.delay is None
+            if index is None or block.leak is None or block.leak.delay is None
             else block.leak.delay.astype(np.int64)[index].transpose(2, 0, 1)
             for block in self.blocks
         )
@@ -189,9 +209,13 @@ class Network(_Frozen):
     @cached_property
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
+        stored = [block.affinity for block in self.blocks if block.affinity is not None]
+        if stored:
+            return tuple(leak.affinity_tables(one.mantissa, one.exponent.astype(np.int64)) for one in stored)
         sizes = [self.distances(index) for index in range(self.config.depth)]
-        mantissa = np.concatenate([block.leak.mantissa for block in self.blocks])
-        exponent = np.concatenate([block.leak.exponent for block in self.blocks])
+        leaks = [block.leak for block in self.blocks if block.leak is not None]
+        mantissa = np.concatenate([one.mantissa for one in leaks])
+        exponent = np.concatenate([one.exponent for one in leaks])
         # All heads leak together, for as many steps as the longest needs: this takes a tenth of the time.
         us, es = leak.leak_table(mantissa, exponent, max(sizes))
         us = us.reshape(self.config.depth, self.config.heads, -1)
@@ -200,10 +224,13 @@ class Network(_Frozen):
 
     def distances(self, block: int) -> int:
         """The number of distances in a block, 0 included: C T (2 C T with signed codes) and the longest delay."""
-        delay = self.blocks[block].leak.delay
-        longest = 0 if delay is None else int(delay.max())
-        config = self.config
-        return config.head_width * (config.window - self.low("q")) + longest + 1
+        delays = self.delays[block]
+        return code_distances(self.config) + (0 if delays is None else int(delays.max()))
+
+
+def code_distances(config: LapisConfig) -> int:
+    """The number of l1 distances that the codes of a query and a key can have, 0 included."""
+    return config.head_width * (config.window - config.low("q")) + 1
 
 
 def check_images(images: Pixels, size: int) -> None:
@@ -221,6 +248,14 @@ def check_deployable(config: LapisConfig) -> None:
             raise LapisError(
                 f"{name}={getattr(config, name)!r} has no spiking form; fine-tune with {name}={value!r}, then convert"
             )
+    if config.image_channels not in (1, 3):
+        raise LapisError(
+            f"image_channels={config.image_channels} has no spiking form: deployed networks take bytes of red, green "
+            "and blue; use 3 channels, or 1 for grey"
+        )
+    refusal = rule_of(config.relation).refusal(config)
+    if refusal is not None:
+        raise LapisError(refusal)
     if config.width > arithmetic.MAX_WIDTH:
         raise LapisError(f"width={config.width} is too wide; sums of squares are exact up to {arithmetic.MAX_WIDTH}")
     largest = config.tokens * AFFINITY_MAX * config.window
@@ -231,10 +266,21 @@ def check_deployable(config: LapisConfig) -> None:
         )
 
 
+def check_packed(config: LapisConfig) -> None:
+    """Raise an error for a configuration that no deployed network has."""
+    check_deployable(config)
+    if config != config.packed():
+        changed = [
+            name for name, value in dataclasses.asdict(config.packed()).items()
+            if dataclasses.asdict(config)[name] != value
+        ]  # fmt: skip
+        raise LapisError(f"a packed network has no {changed[0]}={getattr(config, changed[0])!r}; convert it first")
+
+
 def check_network(network: Network) -> None:
     """Check every bound that the arithmetic relies on, so that nothing overflows, divides by zero or becomes NaN."""
     config = network.config
-    check_deployable(config)
+    check_packed(config)
     if network.fraction_bits not in FRACTION_BITS:
         raise LapisError(f"fraction_bits={network.fraction_bits} is outside 8..20")
     if network.preprocess.size != config.image_size:
@@ -288,13 +334,19 @@ def array_kinds(config: LapisConfig) -> dict[str, tuple[np.dtype[Any], tuple[int
         "position": (np.int32, (2 if config.relative_position else config.tokens, d)),
         "head_weight": (np.int16, (config.classes, d)),
         "head_bias": (np.int64, (config.classes,)),
-        "block.leak.mantissa": (np.uint32, (heads,)),
-        "block.leak.exponent": (np.int32, (heads,)),
         "block.readout.scale": (np.float32, ()),
         "block.readout.shift": (np.float32, ()),
         "block.rise": (np.float32, (levels,)),
         "block.fall": (np.float32, (levels,)),
     }
+    if rule_of(config.relation).stored == "table":
+        by_distance = (heads, code_distances(config))
+        kinds |= {
+            "block.affinity.mantissa": (np.uint32, by_distance),
+            "block.affinity.exponent": (np.int32, by_distance),
+        }
+    else:
+        kinds |= {"block.leak.mantissa": (np.uint32, (heads,)), "block.leak.exponent": (np.int32, (heads,))}
     if config.relative_position:
         kinds["block.leak.delay"] = (np.uint16, (offset_count(config.grid), heads))
     for name in ("attention_norm", "mlp_norm"):
@@ -343,18 +395,35 @@ def _check_block(network: Network, where: str, block: Block) -> None:
             raise LapisError(f"{where}.{name} reaches beyond {MAX_MAGNITUDE:g}")
     for name in ("qkv", "proj", "fc1", "fc2"):
         _check_layer(f"{where}.{name}", getattr(block, name), window, bits, adds=name in ("proj", "fc2"))
-    if not (block.leak.mantissa >= 1 << 31).all():
-        raise LapisError(f"{where}.leak.mantissa must have its highest bit set")
-    if not ((block.leak.exponent >= 0) & (block.leak.exponent < 1 << 20)).all():
-        raise LapisError(f"{where}.leak.exponent is outside 0..2**20")
-    if block.leak.delay is not None and int(block.leak.delay.max()) > LONGEST_DELAY:
-        raise LapisError(f"{where}.leak.delay has {int(block.leak.delay.max())} steps; a file holds {LONGEST_DELAY}")
+    if block.leak is not None:
+        _check_leak(f"{where}.leak", block.leak)
+    if block.affinity is not None:
+        _check_affinities(f"{where}.affinity", block.affinity)
     if not 0 < float(block.readout.scale) < MAX_MAGNITUDE or not abs(float(block.readout.shift)) < MAX_MAGNITUDE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {MAX_MAGNITUDE:g}")
     # Compared, not subtracted: the difference of two finite levels may be infinite.
     rise, fall = block.rise, block.fall
     if (rise[1:] < rise[:-1]).any() or (fall[1:] > fall[:-1]).any() or (fall > rise).any():
         raise LapisError(f"{where}: rise must not fall, fall must not rise, and none may cross")
+
+
+def _check_leak(name: str, stored: Leak) -> None:
+    if not (stored.mantissa >= 1 << 31).all():
+        raise LapisError(f"{name}.mantissa must have its highest bit set")
+    if not ((stored.exponent >= 0) & (stored.exponent < leak.MAX_EXPONENT)).all():
+        raise LapisError(f"{name}.exponent is outside 0..2**20")
+    if stored.delay is not None and int(stored.delay.max()) > LONGEST_DELAY:
+        raise LapisError(f"{name}.delay has {int(stored.delay.max())} steps; a file holds {LONGEST_DELAY}")
+
+
+def _check_affinities(name: str, stored: Affinities) -> None:
+    u, e = stored.mantissa, stored.exponent.astype(np.int64)
+    if not (u >= 1 << 31).all():
+        raise LapisError(f"{name}.mantissa must have its highest bit set")
+    if not (np.abs(e) <= leak.MAX_EXPONENT).all():
+        raise LapisError(f"{name}.exponent is outside -2**20..2**20")
+    if ((e[:, 1:] < e[:, :-1]) | ((e[:, 1:] == e[:, :-1]) & (u[:, 1:] > u[:, :-1]))).any():
+        raise LapisError(f"{name} rises with the distance; the nearest key of a row must have its largest affinity")
 
 
 def _check_layer(name: str, layer: Layer, window: int, bits: int, adds: bool) -> None:

@@ -15,7 +15,7 @@ head are not spiking operations; they are computed as in the integer model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -172,29 +172,26 @@ def _meet(running: Array, now: Spikes, partners: Array) -> int:
     return int(head.size * partners.shape[2])
 
 
-def leak_affinities(distance: Int64, mantissa: Array, exponent: Array) -> tuple[Int64, Int64, int]:
+def leak_affinities(distance: Int64, membranes: Iterator[tuple[Array, Array]]) -> tuple[Int64, Int64, int]:
     """Every pair's membrane after its own number of leak steps (H, N, M), the row sums (H, N), and the number of steps.
 
-    All membranes of a head start together and leak alike, so one trajectory per head is enough: each pair reads it at
-    its own step. The first pair of a row that reads sets the row's gain, a power of two.
+    All membranes of a head start together and leak alike, so one trajectory per head, `membranes`, is enough: each pair
+    reads it at its own step. The first pair of a row that reads sets the row's gain, a power of two.
     """
-    heads = distance.shape[0]
     affinity = np.zeros(distance.shape, dtype=np.int64)
     gain = np.zeros(distance.shape[:2], dtype=np.int64)
     started = np.zeros(distance.shape[:2], dtype=bool)
-    u, e = np.full(heads, leak.START_MANTISSA, dtype=np.uint64), np.full(heads, leak.START_EXPONENT, dtype=np.int64)
     order = np.argsort(distance, axis=None, kind="stable")
     last = int(distance.flat[order[-1]])
     ends = np.searchsorted(distance.reshape(-1)[order], np.arange(last + 1), side="right")
     begin = 0
-    for end in ends:
+    for end, (u, e) in zip(ends, membranes, strict=False):
         if end > begin:
             head, query, key = np.unravel_index(order[begin:end], distance.shape)
             fresh = ~started[head, query]
             gain[head[fresh], query[fresh]] = e[head[fresh]]
             started[head[fresh], query[fresh]] = True
             affinity[head, query, key] = leak.read(u[head], e[head], gain[head, query])
-        u, e = leak.step(u, e, mantissa.astype(np.uint64), exponent.astype(np.int64))
         begin = end
     return affinity, affinity.sum(axis=-1), last
 
@@ -304,9 +301,7 @@ class Simulator:
         distance, crossed = relate(self._by_head(q_spikes), self._by_head(k_spikes), network.least("q", index))
         events.crossed(index, "relation", crossed)
         delay = network.delays[index]
-        affinity, mass, steps = leak_affinities(
-            distance if delay is None else distance + delay, block.leak.mantissa, block.leak.exponent
-        )
+        affinity, mass, steps = leak_affinities(distance if delay is None else distance + delay, block.membranes())
         events.leaked(index, steps)
         mixed, crossed = mix(self._by_head(v_spikes), affinity, network.low("v") < 0, network.least("v", index))
         events.crossed(index, "value", crossed)

@@ -12,11 +12,22 @@ from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Float32
 from lapis.deploy.ladder import LADDERS, Grid
-from lapis.deploy.leak import leak_factor
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, Block, Layer, Leak, Network, Norm, Readout
+from lapis.deploy.leak import leak_factor, membranes
+from lapis.deploy.network import (
+    DEFAULT_FRACTION_BITS,
+    Affinities,
+    Block,
+    Layer,
+    Leak,
+    Network,
+    Norm,
+    Readout,
+    code_distances,
+)
 from lapis.errors import LapisError
 from lapis.positions import offset_count
 from lapis.preprocess import Pixels, Preprocess
+from lapis.relations import rule_of
 from lapis.trace import Point
 
 
@@ -46,13 +57,14 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
     grid = Grid(4.0 / window, 0.0, config.low("mlp_hidden"), window)
     rise, fall = LADDERS[config.activation](grid)
     mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * window * config.head_width**0.5)
+    tabled = rule_of(config.relation).stored == "table"
     delay = None
     if config.relative_position:
         delay = generator.integers(0, 8 * window, (offset_count(config.grid), config.heads), dtype=np.uint16)
     return Block(
         attention_norm=_norm(d, window),
         qkv=_layer(config, generator, 3 * d, d, window / 3),
-        leak=Leak(mantissa, exponent, delay),
+        leak=None if tabled else Leak(mantissa, exponent, delay),
         readout=Readout(np.array(2.0, dtype=np.float32), np.array(0.5, dtype=np.float32)),
         proj=_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         mlp_norm=_norm(d, window),
@@ -60,7 +72,14 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
         rise=rise,
         fall=fall,
         fc2=_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
+        affinity=_affinities(config) if tabled else None,
     )
+
+
+def _affinities(config: LapisConfig) -> Affinities:
+    """A = 1 / (1 + D / scale)**(1 + head): as heads differ, so do the powers of two that a row passes through."""
+    distance = np.arange(code_distances(config)) / (config.window * config.head_width**0.5)
+    return Affinities(*membranes(-np.log2(1 + distance) * np.arange(1, config.heads + 1)[:, None]))
 
 
 def _norm(width: int, window: int) -> Norm:

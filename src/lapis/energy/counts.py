@@ -26,8 +26,6 @@ INPUTS: dict[Operator, tuple[Point, ...]] = {
     "fc2": ("mlp_hidden",),
 }
 
-IMAGE_CHANNELS = 3
-
 
 def dense_block(config: LapisConfig) -> dict[Operator, int]:
     """Multiply-accumulates of one dense block: 3ND^2, N^2 D, N^2 D, ND^2, RND^2, RND^2."""
@@ -44,7 +42,7 @@ def dense_block(config: LapisConfig) -> dict[Operator, int]:
 
 def patch_embedding(config: LapisConfig) -> int:
     """Multiply-accumulates of the patch embedding: one dot product per patch and channel."""
-    return config.grid**2 * IMAGE_CHANNELS * config.patch_size**2 * config.width
+    return config.grid**2 * config.image_channels * config.patch_size**2 * config.width
 
 
 def head(config: LapisConfig) -> int:

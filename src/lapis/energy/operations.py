@@ -12,6 +12,8 @@ from lapis.energy.activity import Activities
 from lapis.energy.conventions import Convention
 from lapis.energy.costs import Kind
 from lapis.energy.counts import LINEAR, Operator
+from lapis.relations import rule_of
+from lapis.trace import Point
 
 Part = Literal["patch", "attention", "mlp", "stream", "head"]
 
@@ -45,6 +47,58 @@ class Operation:
     count: float
     dense: int
     driven: bool = False
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The mixing of tokens in one block, as the rule of a relation counts it (`lapis.relations.rule`)."""
+
+    config: LapisConfig
+    block: int
+    rho: Activities
+    convention: Convention
+
+    @property
+    def channels(self) -> int:
+        """N^2 D: the channels of all pairs of tokens."""
+        return counts.dense_block(self.config)["relation"]
+
+    @property
+    def pairs(self) -> int:
+        """H N^2."""
+        return counts.pairs(self.config)
+
+    def rate(self, *points: Point) -> float:
+        """The mean activity at some measuring points."""
+        return self.rho.mean(self.block, points)
+
+    def fixed(self, operator: str, kind: Kind, count: int) -> Operation:
+        """Operations that do not depend on spikes."""
+        return _fixed(operator, "attention", self.block, kind, count)
+
+    def driven(self, operator: str, kind: Kind, rate: float, dense: int) -> Operation:
+        """Operations that spikes cause: `dense` of them if every neuron fired."""
+        return Operation(operator, "attention", self.block, kind, rate * dense, dense, driven=True)
+
+    def values(self) -> Operation:
+        """The values weighted and summed: N^2 D, driven by spikes where there are any."""
+        dense = counts.dense_block(self.config)["value"]
+        if not self.config.quantize:
+            return self.fixed("value", "mac", dense)
+        rate = self.rate("v") if self.convention.value_by_v_alone else self.rate("q", "k", "v")
+        return self.driven("value", self.convention.value_kind, rate, dense)
+
+    def softmax(self) -> Iterator[Operation]:
+        """The paper does not count a softmax; where all is counted, it is a lookup, a sum and a scaling per pair."""
+        if self.convention.everything_else:
+            yield self.fixed("softmax", "lookup", self.pairs)
+            yield from self.row_sum_and_position()
+            yield self.fixed("row scale", "scale", self.pairs)
+
+    def row_sum_and_position(self) -> Iterator[Operation]:
+        yield self.fixed("row sum", "accumulate", self.pairs)
+        if self.config.relative_position:
+            yield self.fixed("position", "accumulate", self.pairs)
 
 
 def spiking(config: LapisConfig, rho: Activities, chosen: Convention) -> list[Operation]:
@@ -90,13 +144,7 @@ def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention)
 
     quantized = config.quantize
     yield spikes("qkv", linear, rho.at(block, "attention_in")) if quantized else macs("qkv")
-    yield _relation(config, block, rho, chosen)
-    yield from _affinity(config, block, chosen)
-    if quantized:
-        rate = rho.at(block, "v") if chosen.value_by_v_alone else rho.mean(block, ("q", "k", "v"))
-        yield spikes("value", chosen.value_kind, rate)
-    else:
-        yield macs("value")
+    yield from rule_of(config.relation).operations(Mixing(config, block, rho, chosen))
     yield _projection(config, block, rho, chosen, linear)
     yield spikes("fc1", linear, rho.at(block, "mlp_in")) if quantized else macs("fc1")
     yield spikes("fc2", linear, rho.at(block, "mlp_hidden")) if quantized else macs("fc2")
@@ -104,54 +152,6 @@ def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention)
         if quantized:
             yield from _membranes(config, block, linear)
         yield from _stream(config, block)
-
-
-def _relation(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Operation:
-    """N^2 D operations: absolute differences, or multiplications for the relations that need them."""
-    channels = counts.dense_block(config)["relation"]
-    if config.relation in ("dot", "gaussian") or not config.quantize:
-        kind: Kind = "mac" if config.relation in ("dot", "gaussian") else "accumulate"
-        return _fixed("relation", "attention", block, kind, channels)
-    # An ON and an OFF neuron for each value of a signed code: twice the channels.
-    dense = channels * (2 if config.modes.qk == "signed" else 1)
-    if chosen.relation == "dense":
-        return _fixed("relation", "attention", block, "accumulate", dense)
-    if chosen.relation == "subtract_and_add":
-        return _fixed("relation", "attention", block, "accumulate", 2 * dense)
-    # Of the ON and OFF neurons of a value at most one fires: spikes are rate x channels in every mode.
-    rate = rho.mean(block, ("q", "k"))
-    deliveries = 2 if chosen.relation == "delivered" else 1
-    return Operation(
-        "relation", "attention", block, "accumulate", deliveries * rate * channels, deliveries * channels, True
-    )
-
-
-def _affinity(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """One lookup per pair, and one scaling per pair unless it is a shift. A dot product is followed by a softmax."""
-    if config.relation == "dot":
-        yield from _softmax(config, block, chosen)
-    elif chosen.lookups_and_scaling:
-        pairs = counts.pairs(config)
-        yield _fixed("affinity", "attention", block, "lookup", pairs)
-        if chosen.everything_else:
-            yield from _row_sum_and_position(config, block)
-        yield _fixed("row scale", "attention", block, "scale" if config.row_scale == "exact" else "shift", pairs)
-
-
-def _softmax(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """The paper does not count a dense softmax; where all is counted, it is a lookup, a sum and a scaling per pair."""
-    if chosen.everything_else:
-        pairs = counts.pairs(config)
-        yield _fixed("softmax", "attention", block, "lookup", pairs)
-        yield from _row_sum_and_position(config, block)
-        yield _fixed("row scale", "attention", block, "scale", pairs)
-
-
-def _row_sum_and_position(config: LapisConfig, block: int) -> Iterator[Operation]:
-    pairs = counts.pairs(config)
-    yield _fixed("row sum", "attention", block, "accumulate", pairs)
-    if config.relative_position:
-        yield _fixed("position", "attention", block, "accumulate", pairs)
 
 
 def _projection(config: LapisConfig, block: int, rho: Activities, chosen: Convention, linear: Kind) -> Operation:
@@ -192,7 +192,7 @@ def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterato
     """Every operator as multiply-accumulates; the softmax is counted only where all is counted."""
     for operator, macs in counts.dense_block(config).items():
         yield _fixed(operator, _PART[operator], block, "mac", macs)
-    yield from _softmax(config, block, chosen)
+    yield from Mixing(config, block, Activities({}), chosen).softmax()
     if chosen.everything_else:
         yield from _stream(config, block)
 

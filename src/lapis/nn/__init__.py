@@ -5,14 +5,19 @@ from lapis.nn.checkpoint import load_network, save_network
 from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone
+from lapis.nn.relations import DistanceRelation, Relation, TableRelation, register_relation
 
 __all__ = [
+    "DistanceRelation",
     "LapisViT",
+    "Relation",
+    "TableRelation",
     "calibrate",
     "fold_offsets",
     "is_calibrated",
     "lift",
     "load_backbone",
     "load_network",
+    "register_relation",
     "save_network",
 ]

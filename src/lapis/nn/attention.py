@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import activation_quantizer, as_integers, quantized
-from lapis.nn.relation import RELATIONS
+from lapis.nn.relations import make_relation
 from lapis.trace import Point, Trace
 
 
@@ -23,7 +23,7 @@ class Attention(nn.Module):
         self.index, self.heads = index, config.heads
         self.qkv = Linear(config.width, 3 * config.width, config.weight_bits)
         self.proj = Linear(config.width, config.width, config.weight_bits)
-        self.relation = RELATIONS[config.relation](config)
+        self.relation = make_relation(config)
         self.input = self.qk = self.v = self.readout = None
         if config.quantize:
             self.input = activation_quantizer(config, "attention_in", index)

@@ -15,22 +15,33 @@ LAYER_SCALE_INIT = 0.1
 
 
 class Block(nn.Module):
-    """x + g1 attention(norm(x)), then x + g2 mlp(norm(x)); g is 1 without layer scale."""
+    """x + g1 attention(norm(x)), then x + g2 mlp(norm(x)); g is 1 without layer scale.
+
+    In training, each sample skips each of the two additions with the probability `drop_path`, and those that are made
+    are enlarged so that their mean stays the same (stochastic depth). Evaluation and conversion know nothing of it.
+    """
 
     def __init__(self, config: LapisConfig, index: int) -> None:
         super().__init__()
+        self.drop_path = 0.0
         self.norm1 = nn.LayerNorm(config.width, eps=NORM_EPS)
         self.attn = Attention(config, index)
         self.norm2 = nn.LayerNorm(config.width, eps=NORM_EPS)
         self.mlp = FeedForward(config, index)
         self.gamma_1 = self.gamma_2 = None
-        if config.layer_scale:
+        if config.scales_layers:
             self.gamma_1 = nn.Parameter(torch.full((config.width,), LAYER_SCALE_INIT))
             self.gamma_2 = nn.Parameter(torch.full((config.width,), LAYER_SCALE_INIT))
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
-        x = x + _scaled(self.attn(self.norm1(x), trace), self.gamma_1)
-        return x + _scaled(self.mlp(self.norm2(x), trace), self.gamma_2)
+        x = x + self._kept(_scaled(self.attn(self.norm1(x), trace), self.gamma_1))
+        return x + self._kept(_scaled(self.mlp(self.norm2(x), trace), self.gamma_2))
+
+    def _kept(self, x: Tensor) -> Tensor:
+        if not self.training or self.drop_path == 0:
+            return x
+        keep = 1 - self.drop_path
+        return x * (x.new_empty(len(x), 1, 1).bernoulli_(keep) / keep)
 
 
 def _scaled(x: Tensor, gamma: Tensor | None) -> Tensor:

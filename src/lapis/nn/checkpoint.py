@@ -20,6 +20,7 @@ from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
 
 def save_network(path: str | Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
     """Write `model` and the metadata in `extra`, atomically: the file is complete or does not exist."""
+    _ = model.classifier  # a file of a network without one could not be loaded again
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     metadata = {"config": model.config.to_dict(), **(extra or {})}
     write_atomically(path, save(tensors, metadata={CHECKPOINT_KEY: json.dumps(metadata, sort_keys=True)}))

@@ -19,18 +19,19 @@ from lapis.nn.calibrate import calibrate
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.relations import rule_of
 
 # The points with a bias in front of them: a norm's, or that of the layer that makes q, k and v.
 LIFTED = ("attention_in", "qk", "v", "mlp_in")
-# Distances do not see a shift that queries and keys share; a product does.
-LIFTED_BY_DOT = ("attention_in", "v", "mlp_in")
+# A distance does not see a shift that queries and keys share; a product does.
+LIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
 
 
 def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
     """`model` calibrated on images, with each unsigned point of LIFTED shifted by the best offset for it."""
     twin = LapisViT(_exchange(model.config, "unsigned", "offset"))
     twin.load_state_dict(model.state_dict(), strict=False)
-    twin.to(model.head.weight.device).train(model.training)
+    twin.to(model.norm.weight.device).train(model.training)
     images = list(batches)
     calibrate(twin, images)
     lifted = fold_offsets(twin)
@@ -45,7 +46,7 @@ def fold_offsets(model: LapisViT) -> LapisViT:
     folded = LapisViT(_exchange(model.config, "offset", "unsigned"))
     own = folded.state_dict().keys()
     folded.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in own})
-    folded.to(model.head.weight.device).train(model.training)
+    folded.to(model.norm.weight.device).train(model.training)
     for new, old in zip(folded.blocks, model.blocks, strict=True):
         _fold_block(new, old, model.config.width)
     return folded
@@ -68,7 +69,7 @@ def _fold_block(new: Block, old: Block, width: int) -> None:
 
 def _exchange(config: LapisConfig, old: Mode, new: Mode) -> LapisConfig:
     """`config` with mode `new` for `old` at the points that can be lifted."""
-    points = LIFTED_BY_DOT if config.relation == "dot" else LIFTED
+    points = LIFTED if rule_of(config.relation).ignores_shifts else LIFTED_WITHOUT_QK
     changes = {point: new for point in points if getattr(config.modes, point) == old}
     return config.replace(modes=dataclasses.replace(config.modes, **changes))
 

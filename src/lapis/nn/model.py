@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from lapis.config import NORM_EPS, LapisConfig, LeastCodes
 from lapis.errors import LapisError
 from lapis.nn.block import Block
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.preprocess import Preprocess
 from lapis.trace import Trace, Watched
 
 
@@ -27,7 +28,7 @@ class PatchEmbed(nn.Module):
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__()
-        self.proj = nn.Conv2d(3, config.width, config.patch_size, config.patch_size)
+        self.proj = nn.Conv2d(config.image_channels, config.width, config.patch_size, config.patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, S, S) -> (B, grid**2, D)."""
@@ -39,10 +40,12 @@ class LapisViT(nn.Module):
     """images (B, 3, S, S)  ->  logits (B, classes).
 
     `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
-    chosen blocks, for distillation.
+    chosen blocks, for distillation. `drop_path_rate` is the share of residual additions that training skips in the last
+    block (stochastic depth); it rises linearly from 0 in the first. The methods below `forward_features` have the names
+    and meanings that timm's models give them.
     """
 
-    def __init__(self, config: LapisConfig) -> None:
+    def __init__(self, config: LapisConfig, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.config = config
         self.patch_embed = PatchEmbed(config)
@@ -53,8 +56,9 @@ class LapisViT(nn.Module):
         listed = nn.ModuleList(Block(config, index) for index in range(config.depth))
         self.blocks = cast(Sequence[Block], listed)
         self.norm = nn.LayerNorm(config.width, eps=NORM_EPS)
-        self.head = nn.Linear(config.width, config.classes)
+        self.head: nn.Linear | nn.Identity = nn.Linear(config.width, config.classes)
         self._initialise()
+        self.set_drop_path_rate(drop_path_rate)
 
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images, None, ()).logits
@@ -82,6 +86,13 @@ class LapisViT(nn.Module):
         for _, point, quantizer in self.quantizers():
             quantizer.kept_share = self.config.kept_share(point)
 
+    def set_drop_path_rate(self, rate: float) -> None:
+        """Change the share of residual additions that training skips: 0 in the first block, `rate` in the last."""
+        if isinstance(rate, bool) or not 0 <= rate < 1:
+            raise LapisError(f"drop_path_rate={rate!r} must be a share from 0 to below 1")
+        for index, block in enumerate(self.blocks):
+            block.drop_path = rate * index / max(1, self.config.depth - 1)
+
     @torch.no_grad()
     def watch(self, images: Tensor) -> Watched:
         """Logits and the integer codes at every measuring point, in FP32 and without gradients."""
@@ -96,7 +107,82 @@ class LapisViT(nn.Module):
             raise LapisError(f"block {unknown[0]} does not exist; this network has blocks 0..{self.config.depth - 1}")
         return self._run(images, None, blocks)
 
+    def forward_features(self, images: Tensor) -> Tensor:
+        """The tokens (B, N, D) behind the last norm; where patches are averaged, the norm comes after the average."""
+        x, _ = self._tokens(images, None, ())
+        tokens: Tensor = x if self.config.mean_pooling else self.norm(x)
+        return tokens
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Logits (B, classes) of what `forward_features` gave, or the features (B, D) before the classifier."""
+        pooled = self.pool(x) if self.config.mean_pooling else x[:, 0]
+        out: Tensor = pooled if pre_logits else self.head(pooled)
+        return out
+
+    def get_classifier(self) -> nn.Linear | nn.Identity:
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new classifier with random weights; with 0 classes none, and the network gives its features (B, D)."""
+        pool = self.default_cfg["global_pool"]
+        if global_pool not in (None, pool):
+            raise LapisError(f"global_pool={global_pool!r} is not what style={self.config.style!r} does; use {pool!r}")
+        if num_classes == 0:
+            self.head = nn.Identity()
+            return
+        self.config = self.config.replace(classes=num_classes)
+        self.head = nn.Linear(self.config.width, num_classes, device=self.norm.weight.device)
+        _initialise_linear(self.head)
+
+    @property
+    def classifier(self) -> nn.Linear:
+        """The last layer; an error where it was taken away."""
+        if not isinstance(self.head, nn.Linear):
+            raise LapisError("this network has no classifier; give it one with reset_classifier(num_classes)")
+        return self.head
+
+    @property
+    def num_classes(self) -> int:
+        return self.config.classes if isinstance(self.head, nn.Linear) else 0
+
+    @property
+    def num_features(self) -> int:
+        """D: the width of a token, and of the features before the classifier."""
+        return self.config.width
+
+    @property
+    def default_cfg(self) -> dict[str, Any]:
+        """What timm's data pipeline asks of a model."""
+        size, channels = self.config.image_size, self.config.image_channels
+        preprocess = Preprocess(size)
+        # There is no usual mean and deviation for images of other channels than red, green and blue.
+        colours = {"mean": preprocess.mean, "std": preprocess.std} if channels == len(preprocess.mean) else {}
+        return {
+            "input_size": (channels, size, size),
+            "fixed_input_size": True,
+            "interpolation": preprocess.interpolation,
+            "crop_pct": preprocess.crop,
+            **colours,
+            "num_classes": self.num_classes,
+            "global_pool": "avg" if self.config.mean_pooling else "token",
+            "first_conv": "patch_embed.proj",
+            "classifier": "head",
+        }
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        return self.default_cfg
+
+    def no_weight_decay(self) -> set[str]:
+        """Parameters that are no weights: tokens, positions, quantizer steps and what relations learn."""
+        return {name for name, _ in self.named_parameters() if not name.endswith((".weight", ".bias"))}
+
     def _run(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> Tapped:
+        x, features = self._tokens(images, trace, taps)
+        return Tapped(self.head(self.pool(x)), features)
+
+    def _tokens(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        """The tokens (B, N, D) after the last block, and after each of `taps`."""
         self._check(images)
         x = torch.cat([self.cls_token.expand(images.shape[0], -1, -1), self.patch_embed(images)], dim=1)
         if self.pos_embed is not None:
@@ -106,7 +192,7 @@ class LapisViT(nn.Module):
             x = block(x, trace)
             if index in taps:
                 features[index] = x
-        return Tapped(self.head(self.pool(x)), [features[index] for index in taps])
+        return x, [features[index] for index in taps]
 
     def pool(self, x: Tensor) -> Tensor:
         """BEiT: the mean of the patch tokens, then the norm. DeiT and ViT: the norm's class token."""
@@ -114,17 +200,22 @@ class LapisViT(nn.Module):
         return pooled
 
     def _check(self, images: Tensor) -> None:
-        size = self.config.image_size
-        if images.ndim != 4 or tuple(images.shape[1:]) != (3, size, size):
+        size, channels = self.config.image_size, self.config.image_channels
+        if images.ndim != 4 or tuple(images.shape[1:]) != (channels, size, size):
             raise LapisError(
-                f"images of shape {tuple(images.shape)} were given; this network takes (batch, 3, {size}, {size})"
+                f"images of shape {tuple(images.shape)} were given; "
+                f"this network takes (batch, {channels}, {size}, {size})"
             )
 
     def _initialise(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+                _initialise_linear(module)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos_embed is not None:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
+
+
+def _initialise_linear(layer: nn.Linear) -> None:
+    nn.init.trunc_normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)

@@ -1,7 +1,10 @@
-"""Import backbones: DeiT, ViT, BEiT and BEiTv2 weights with timm's names, for any image size and number of classes."""
+"""Import backbones: DeiT, DeiT-III, ViT, DINOv2, BEiT and BEiTv2 weights with timm's names, for any image size and
+number of classes.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,12 +19,25 @@ from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
+from lapis.nn.relations import Relation
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
 PUBLISHED_HEAD_WIDTH = 64
 # Tensors that are derived from others, or that Lapis does not use, in published files.
-DERIVED = re.compile(r"(relative_position_index|attn\.k_bias|rel_pos_bias\.relative_position_index)$")
+DERIVED = re.compile(r"(relative_position_index|attn\.k_bias|rel_pos_bias\.relative_position_index|^mask_token)$")
+# What published backbones have and a LapisViT does not: a tensor that tells, what it is, and what to use instead.
+# A second token before the patches would change the token grid in the packed file, the engine and every page.
+MISSING = {
+    "dist_token": ("a distillation token and a second head", "the same DeiT without 'distilled' in its name"),
+    "reg_token": ("register tokens", "the same DINOv2 without 'reg4' in its name"),
+    "register_tokens": ("register tokens", "the same DINOv2 without registers"),
+    "norm_pre.weight": ("a norm before its first block, as in CLIP", "a DeiT, ViT, DINOv2 or BEiT"),
+    "attn_pool.latent": ("attention pooling, as in SigLIP", "a DeiT, ViT, DINOv2 or BEiT"),
+    "blocks.0.attn.q_norm.weight": ("norms of queries and keys", "a DeiT, ViT, DINOv2 or BEiT"),
+    "blocks.0.mlp.fc1_g.weight": ("gated hidden layers (SwiGLU)", "a smaller model of the family, with GELU"),
+    "blocks.0.mlp.w12.weight": ("gated hidden layers (SwiGLU)", "a smaller model of the family, with GELU"),
+}
 
 
 def load_backbone(source: str | Path | torch.nn.Module, config: LapisConfig | None = None) -> LapisViT:
@@ -53,10 +69,10 @@ def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
 
 def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
     """The dense network that timm-named tensors belong to, found from their shapes."""
-    for name in ("cls_token", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "head.weight"):
-        if name not in tensors:
-            raise LapisError(f"no tensor {name!r}: these are not the weights of a ViT, DeiT or BEiT classifier")
-    width, _, patch, _ = tensors["patch_embed.proj.weight"].shape
+    check_importable(tensors)
+    if "head.weight" not in tensors:
+        raise LapisError("these weights have no classifier; pass a configuration with the number of your classes")
+    width, channels, patch, _ = tensors["patch_embed.proj.weight"].shape
     blocks = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
     beit = "blocks.0.attn.relative_position_bias_table" in tensors
     if beit:
@@ -64,7 +80,8 @@ def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
         grid = (round((entries - CLASS_ENTRIES) ** 0.5) + 1) // 2
         heads = tensors["blocks.0.attn.relative_position_bias_table"].shape[1]
     else:
-        grid = round((tensors["pos_embed"].shape[1] - 1) ** 0.5)
+        # With or without a position of the class token, which adds one to a square.
+        grid = math.isqrt(tensors["pos_embed"].shape[1])
         heads = max(1, width // PUBLISHED_HEAD_WIDTH)
     return LapisConfig(
         style="beit" if beit else "vit",
@@ -77,30 +94,67 @@ def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
         mlp_ratio=tensors["blocks.0.mlp.fc1.weight"].shape[0] // width,
         relation="dot",
         quantize=False,
+        image_channels=channels,
+        layer_scale=not beit and "blocks.0.ls1.gamma" in tensors,
     )
+
+
+def check_importable(tensors: Mapping[str, Tensor], source: object = "this backbone") -> None:
+    """Raise an error that says what a LapisViT lacks to hold these weights."""
+    for name, (what, instead) in MISSING.items():
+        if name in tensors:
+            raise LapisError(f"{source} has {what} ({name!r}), which a LapisViT has not; use {instead}")
+    for name in ("cls_token", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight"):
+        if name not in tensors:
+            raise LapisError(f"no tensor {name!r}: these are not the weights of a ViT, DeiT or BEiT classifier")
 
 
 @torch.no_grad()
 def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: object = "checkpoint") -> None:
     """Copy timm-named tensors into `model`; a tensor that is missing, unknown or misshapen is an error naming it.
 
-    Positions are interpolated to the model's grid. A head for another number of classes is left as initialised.
+    Positions are interpolated to the model's grid. A head for another number of classes is left as initialised. Weights
+    for red, green and blue become those of another number of channels as timm makes them.
     """
     config = model.config
+    check_importable(tensors, source)
+    if "blocks.0.ls1.gamma" in tensors and not config.scales_layers:
+        raise LapisError(f"{source} has layer scale; use a configuration with layer_scale=True")
     renamed = {_our_name(name): tensor for name, tensor in tensors.items() if not DERIVED.search(name)}
     _join_biases(renamed)
+    first = "patch_embed.proj.weight"
+    renamed[first] = resize_channels(renamed[first], config.image_channels)
     if not config.relative_position and "pos_embed" in renamed:
-        renamed["pos_embed"] = resize_positions(renamed["pos_embed"], config.grid)
+        renamed["pos_embed"] = resize_positions(with_class_position(renamed["pos_embed"]), config.grid)
     for name in [name for name in renamed if name.endswith("relation.position.table")]:
         renamed[name] = resize_offsets(renamed[name], config.grid)
     own = model.state_dict()
-    learned_here = _quantizer_names(model)
-    if "head.weight" in renamed and renamed["head.weight"].shape[0] != config.classes:
+    learned_here = set(local_tensors(model))
+    if "head.weight" not in renamed or renamed["head.weight"].shape[0] != config.classes:
         learned_here |= {"head.weight", "head.bias"}
-        del renamed["head.weight"], renamed["head.bias"]
+        renamed = {name: tensor for name, tensor in renamed.items() if not name.startswith("head.")}
     expected = {name: tuple(tensor.shape) for name, tensor in own.items() if name not in learned_here}
     check_tensors(source, renamed, expected)
     model.load_state_dict({**{name: own[name] for name in learned_here}, **renamed})
+
+
+def with_class_position(positions: Tensor) -> Tensor:
+    """Position embeddings (1, 1 + g*g, D); a class token without one (DeiT-III) gets zeros, which add nothing."""
+    side = math.isqrt(positions.shape[1])
+    if side * side != positions.shape[1]:
+        return positions
+    return torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
+
+
+def resize_channels(weight: Tensor, channels: int) -> Tensor:
+    """Patch weights (D, 3, P, P) for another number of channels: summed for grey, else repeated at the same scale."""
+    old = weight.shape[1]
+    if old == channels:
+        return weight
+    if channels == 1:
+        return weight.sum(dim=1, keepdim=True)
+    repeated = weight.repeat(1, -(-channels // old), 1, 1)[:, :channels]
+    return repeated * (old / channels)
 
 
 def resize_positions(positions: Tensor, grid: int) -> Tensor:
@@ -135,6 +189,7 @@ def resize_offsets(table: Tensor, grid: int) -> Tensor:
 
 def _our_name(name: str) -> str:
     name = name.replace("attn.relative_position_bias_table", "attn.relation.position.table")
+    name = re.sub(r"\.ls([12])\.gamma$", r".gamma_\1", name)
     return name.replace("fc_norm.", "norm.") if name.startswith("fc_norm.") else name
 
 
@@ -148,14 +203,14 @@ def _join_biases(tensors: dict[str, Tensor]) -> None:
         tensors[prefix + "qkv.bias"] = torch.cat([q, torch.zeros_like(q), v])
 
 
-def _quantizer_names(model: LapisViT) -> set[str]:
-    """Tensors that no dense checkpoint has: steps, offsets, time constants, and whether they are set."""
-    names: set[str] = set()
+def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
+    """The tensors that no dense checkpoint has, and their modules: steps, offsets, parameters of a relation."""
+    owners: dict[str, torch.nn.Module] = {}
     for prefix, module in model.named_modules():
-        if isinstance(module, Calibrated):
+        if isinstance(module, (Calibrated, Relation)):
             own: list[tuple[str, Any]] = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-            names |= {f"{prefix}.{name}" for name, _ in own}
-    return names & model.state_dict().keys()
+            owners |= {f"{prefix}.{name}": module for name, _ in own}
+    return {name: owners[name] for name in owners.keys() & model.state_dict().keys()}
 
 
 def _timm_by_name(name: str) -> torch.nn.Module:

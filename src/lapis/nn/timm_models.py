@@ -21,10 +21,16 @@ def _entry(name: str, preset_name: str) -> Callable[..., LapisViT]:
         for ignored in IGNORED:
             options.pop(ignored, None)
         changes = {_OPTION_NAMES.get(key, key): value for key, value in options.items() if value is not None}
+        drop_path_rate = changes.pop("drop_path_rate", 0.0)
+        headless = changes.get("classes") == 0 and changes.pop("classes") == 0
         config = PRESETS[preset_name].replace(**changes)
         if pretrained and checkpoint is None:
             raise ValueError(f"{name} has no weights online; pass checkpoint=FILE with a backbone's weights")
-        return LapisViT(config) if checkpoint is None else load_backbone(checkpoint, config)
+        model = LapisViT(config) if checkpoint is None else load_backbone(checkpoint, config)
+        model.set_drop_path_rate(drop_path_rate)
+        if headless:
+            model.reset_classifier(0)
+        return model
 
     create.__name__ = create.__qualname__ = name
     create.__module__ = __name__
@@ -32,7 +38,7 @@ def _entry(name: str, preset_name: str) -> Callable[..., LapisViT]:
     return create
 
 
-_OPTION_NAMES = {"num_classes": "classes", "img_size": "image_size"}
+_OPTION_NAMES = {"num_classes": "classes", "img_size": "image_size", "in_chans": "image_channels"}
 
 for _preset in PRESETS:
     _name = f"{_preset}_patch16_224"

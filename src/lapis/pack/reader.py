@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from lapis.config import LapisConfig
 from lapis.deploy.network import (
+    Affinities,
     Block,
     Layer,
     Leak,
@@ -26,7 +27,7 @@ from lapis.deploy.network import (
     Norm,
     Readout,
     check_activity,
-    check_deployable,
+    check_packed,
     check_trained_slice,
 )
 from lapis.errors import LapisError
@@ -51,6 +52,7 @@ from lapis.pack.format import (
     is_packed6,
 )
 from lapis.preprocess import Preprocess
+from lapis.relations import PACKED
 from lapis.trace import Point
 
 Array = npt.NDArray[Any]
@@ -180,6 +182,11 @@ def _checked_config(fields: Any, version: int) -> LapisConfig:
         if unknown:
             raise LapisError(f"its configuration has {unknown[0]}, which version 1 does not know")
         fields = {**fields, **SINCE_VERSION_2}
+    allowed = PACKED[:1] if version == 1 else PACKED
+    if isinstance(fields, dict) and fields.get("relation", allowed[0]) not in allowed:
+        raise LapisError(
+            f"relation={fields['relation']!r} has no integer arithmetic; version {version} has {' or '.join(allowed)}"
+        )
     try:
         config = LapisConfig.from_dict(fields)
     except (TypeError, AttributeError) as error:
@@ -187,7 +194,7 @@ def _checked_config(fields: Any, version: int) -> LapisConfig:
     if json.loads(json.dumps(config.to_dict())) != fields:
         raise LapisError("its configuration leaves fields out")
     check_limits(config)
-    check_deployable(config)
+    check_packed(config)
     return config
 
 
@@ -264,34 +271,7 @@ def _network(header: Header, data: bytes) -> Network:
         return raw if is_packed6(config, name) else raw.astype(entry.kind)
 
     arrays = {name: array(name) for name in table}
-
-    def part(name: str, index: int) -> Array:
-        full = f"block.{name}"
-        if is_packed6(config, full):
-            return unpack6(arrays[full][index], config.hidden if name == "fc2.weight" else config.width)
-        return np.asarray(arrays[full][index])
-
-    def layer(name: str, index: int) -> Layer:
-        return Layer(part(f"{name}.weight", index), part(f"{name}.scale", index), part(f"{name}.shift", index))
-
-    def norm(name: str, index: int) -> Norm:
-        return Norm(part(f"{name}.gain", index), part(f"{name}.shift", index))
-
-    def block(index: int) -> Block:
-        delay = part("leak.delay", index) if config.relative_position else None
-        return Block(
-            attention_norm=norm("attention_norm", index),
-            qkv=layer("qkv", index),
-            leak=Leak(part("leak.mantissa", index), part("leak.exponent", index), delay),
-            readout=Readout(part("readout.scale", index), part("readout.shift", index)),
-            proj=layer("proj", index),
-            mlp_norm=norm("mlp_norm", index),
-            fc1=layer("fc1", index),
-            rise=part("rise", index),
-            fall=part("fall", index),
-            fc2=layer("fc2", index),
-        )
-
+    blocks = _Blocks(config, arrays)
     return Network(
         config=config,
         preprocess=header.preprocess,
@@ -300,13 +280,59 @@ def _network(header: Header, data: bytes) -> Network:
         patch_weight=arrays["patch_weight"],
         patch_shift=arrays["patch_shift"],
         position=arrays["position"],
-        blocks=tuple(block(index) for index in range(config.depth)),
+        blocks=tuple(blocks.block(index) for index in range(config.depth)),
         head_weight=arrays["head_weight"],
         head_bias=arrays["head_bias"],
         head_exponent=header.head_exponent,
         trained_slice=header.trained_slice,
         activity=header.activity,
     )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The stacked arrays of all blocks, taken apart."""
+
+    config: LapisConfig
+    arrays: dict[str, Array]
+
+    def block(self, index: int) -> Block:
+        return Block(
+            attention_norm=self.norm("attention_norm", index),
+            qkv=self.layer("qkv", index),
+            leak=self.leak(index),
+            readout=Readout(self.part("readout.scale", index), self.part("readout.shift", index)),
+            proj=self.layer("proj", index),
+            mlp_norm=self.norm("mlp_norm", index),
+            fc1=self.layer("fc1", index),
+            rise=self.part("rise", index),
+            fall=self.part("fall", index),
+            fc2=self.layer("fc2", index),
+            affinity=self.affinity(index),
+        )
+
+    def part(self, name: str, index: int) -> Array:
+        full = f"block.{name}"
+        if is_packed6(self.config, full):
+            return unpack6(self.arrays[full][index], self.config.hidden if name == "fc2.weight" else self.config.width)
+        return np.asarray(self.arrays[full][index])
+
+    def layer(self, name: str, index: int) -> Layer:
+        return Layer(*(self.part(f"{name}.{field}", index) for field in ("weight", "scale", "shift")))
+
+    def norm(self, name: str, index: int) -> Norm:
+        return Norm(self.part(f"{name}.gain", index), self.part(f"{name}.shift", index))
+
+    def leak(self, index: int) -> Leak | None:
+        if "block.leak.mantissa" not in self.arrays:
+            return None
+        delay = self.part("leak.delay", index) if self.config.relative_position else None
+        return Leak(self.part("leak.mantissa", index), self.part("leak.exponent", index), delay)
+
+    def affinity(self, index: int) -> Affinities | None:
+        if "block.affinity.mantissa" not in self.arrays:
+            return None
+        return Affinities(self.part("affinity.mantissa", index), self.part("affinity.exponent", index))
 
 
 def _parsed(text: str, what: str) -> Any:

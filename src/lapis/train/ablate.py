@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lapis.config import ActivationModes, Mode, Relation, nearest
+from lapis import relations
+from lapis.config import ActivationModes, Mode, nearest
 from lapis.errors import LapisError
 from lapis.files import csv_text, save_figure, write_text
 from lapis.train import recipes
@@ -82,7 +83,7 @@ def variants(study: str, base: str, settings: Sequence[str]) -> list[Variant]:
     if study == "relation":
         return [
             Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))
-            for relation in get_args(Relation)
+            for relation in relations.names()
         ]
     modes = {mode: recipe.model.replace(modes=ActivationModes.all(mode)) for mode in get_args(Mode)}
     lifted = replace(recipe, model=modes["unsigned"], lift=True)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from lapis.nn.model import LapisViT
 from lapis.train.recipe import Optim
 
-# Quantizer steps, offsets and time constants: no weight decay, and a separate learning rate.
-STEP_NAMES = ("log_step", "offset", "log_tau")
+# Quantizer steps and offsets, and all that a relation learns: no weight decay, and a separate learning rate.
+STEP_NAMES = ("log_step", "offset")
 
 
 def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) -> list[dict[str, Any]]:
@@ -27,9 +27,9 @@ def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) ->
         if not parameter.requires_grad:
             continue
         last = name.rsplit(".", 1)[-1]
-        is_step = last in STEP_NAMES
-        decays = last == "weight" and parameter.ndim >= 2
-        scale = optim.step_scale if is_step else optim.head_scale if _of_head(name) else 1.0
+        is_step = last in STEP_NAMES or _of(name, "relation")
+        decays = last == "weight" and parameter.ndim >= 2 and not is_step
+        scale = optim.step_scale if is_step else optim.head_scale if _of(name, "head") else 1.0
         groups.setdefault((optim.weight_decay if decays else 0.0, scale), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "scale": scale} for (decay, scale), parameters in groups.items()
@@ -70,6 +70,6 @@ class Average:
         self.model.set_top_k(model.config.top_k)
 
 
-def _of_head(name: str) -> bool:
+def _of(name: str, module: str) -> bool:
     parts = name.split(".")
-    return len(parts) >= 2 and parts[-2] == "head"
+    return len(parts) >= 2 and parts[-2] == module

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from lapis import models
 from lapis.config import LapisConfig, LeastCodes
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors
 from lapis.nn.model import LapisViT
-from lapis.nn.pretrained import load_backbone, resize_offsets, resize_positions
+from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
-from lapis.nn.relation import DistanceRelation
+from lapis.nn.relations import Relation
 from lapis.positions import offset_count
 
 
@@ -33,14 +31,14 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
     if config.quantize and config.least_codes == LeastCodes() and config.window == old.config.window:
         config = config.replace(least_codes=old.config.least_codes)
     model = LapisViT(config)
-    _carry_over(model, dict(old.state_dict()), old.config, source)
+    _carry_over(model, old, source)
     return model
 
 
 @torch.no_grad()
-def _carry_over(model: LapisViT, tensors: dict[str, Tensor], old: LapisConfig, source: str) -> None:
-    new, own = model.config, model.state_dict()
-    for field in ("style", "width", "depth", "heads", "mlp_ratio", "patch_size"):
+def _carry_over(model: LapisViT, start: LapisViT, source: str) -> None:
+    new, old, own, tensors = model.config, start.config, model.state_dict(), dict(start.state_dict())
+    for field in ("style", "width", "depth", "heads", "mlp_ratio", "patch_size", "image_channels", "scales_layers"):
         if getattr(old, field) != getattr(new, field):
             raise LapisError(f"{source} has {field}={getattr(old, field)}, the recipe has {getattr(new, field)}")
     if "pos_embed" in tensors and old.grid != new.grid:
@@ -48,37 +46,30 @@ def _carry_over(model: LapisViT, tensors: dict[str, Tensor], old: LapisConfig, s
     for name in [name for name in tensors if name.endswith("relation.position.table")]:
         if tensors[name].shape[0] != offset_count(new.grid):
             tensors[name] = resize_offsets(tensors[name], new.grid)
-    fresh = _changed_parts(model, old)
+    fresh = _changed_parts(model, start)
     if old.classes != new.classes:
         fresh |= {"head.weight", "head.bias"}
-    # A quantizer that only the old network has is dropped; any other unknown tensor is an error.
-    dropped = {name for name in tensors.keys() - own.keys() if _belongs_to_quantizer(name)}
+    # A quantizer or relation that only the old network has is dropped; any other unknown tensor is an error.
+    dropped = local_tensors(start).keys() - own.keys()
     kept = {name: tensor for name, tensor in tensors.items() if name not in fresh and name not in dropped}
-    fresh |= {name for name in own.keys() - tensors.keys() if _belongs_to_quantizer(name)}
+    fresh |= local_tensors(model).keys() - tensors.keys()
     check_tensors(source, kept, {name: tuple(tensor.shape) for name, tensor in own.items() if name not in fresh})
     model.load_state_dict({**{name: own[name] for name in fresh}, **kept})
 
 
-def _changed_parts(model: LapisViT, old: LapisConfig) -> set[str]:
-    """Tensors of quantizers and relations whose meaning differs from the old network's."""
-    new, names = model.config, set()
-    before = LapisViT(old)
-    parts = {name: module for name, module in before.named_modules() if isinstance(module, Calibrated)}
-    for name, module in model.named_modules():
-        if not isinstance(module, Calibrated):
-            continue
-        previous = parts.get(name)
+def _changed_parts(model: LapisViT, start: LapisViT) -> set[str]:
+    """Tensors of quantizers and relations whose meaning differs from that in the network of the start."""
+    new, old, before = model.config, start.config, local_tensors(start)
+    names = set()
+    for name, module in local_tensors(model).items():
+        previous = before.get(name)
         same = type(previous) is type(module)
         if isinstance(module, Quantizer) and isinstance(previous, Quantizer):
             same = same and (module.low, module.high) == (previous.low, previous.high)
         if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
             same = same and module.mode == previous.mode
-        if isinstance(module, DistanceRelation):
+        if isinstance(module, Relation):
             same = same and old.window == new.window and old.modes.qk == new.modes.qk
         if not same:
-            names |= {f"{name}.{key}" for key in ("log_step", "offset", "log_tau", "ready")}
-    return names & model.state_dict().keys()
-
-
-def _belongs_to_quantizer(name: str) -> bool:
-    return name.rsplit(".", 1)[-1] in ("log_step", "offset", "log_tau", "ready")
+            names.add(name)
+    return names

@@ -12,6 +12,7 @@ from lapis.codes import check_tau
 from lapis.config import LapisConfig
 from lapis.energy.counts import check_tally
 from lapis.errors import LapisError
+from lapis.relations import rule_of
 from lapis.report.page.evidence import Evidence
 from lapis.trace import Tally, Trace
 
@@ -56,11 +57,7 @@ class Explained:
 
     def __post_init__(self) -> None:
         config = self.config
-        if not config.quantize or config.relation != "laplacian":
-            raise LapisError(
-                f"this network relates tokens by relation={config.relation!r}, quantize={config.quantize}; "
-                "the page explains first-spike distances and needs relation='laplacian', quantize=True"
-            )
+        check_explainable(config)
         size = config.image_size
         if self.image.dtype != np.uint8 or self.image.shape != (size, size, 3):
             raise LapisError(
@@ -101,3 +98,12 @@ class Explained:
         tally = Tally()
         tally.add(self.trace)
         return tally
+
+
+def check_explainable(config: LapisConfig) -> None:
+    """Raise an error for a network whose affinities are not a leak for as long as two first spikes are apart."""
+    if not config.quantize or rule_of(config.relation).stored != "leak":
+        raise LapisError(
+            f"this network relates tokens by relation={config.relation!r}, quantize={config.quantize}; "
+            "the page explains first-spike distances and needs relation='laplacian', quantize=True"
+        )

@@ -12,7 +12,7 @@ from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer, required
-from lapis.nn.relation import with_tau
+from lapis.nn.relations import with_tau
 from lapis.preprocess import Pixels, Preprocess
 from lapis.report.page.evidence import Progress, by_occlusion
 from lapis.report.page.explained import Explained, ReadoutScale

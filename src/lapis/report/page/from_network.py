@@ -11,7 +11,7 @@ from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
 from lapis.report.page.evidence import Evidence, Progress, by_head, by_occlusion
-from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale
+from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale, check_explainable
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Watched
 
@@ -23,14 +23,16 @@ def explain_network(
 
     `evidence` asks for the patches that raised or lowered the top classes; by occlusion it takes one run per patch.
     """
+    check_explainable(network.config)
     pixels = network.preprocess.resize(image)
     # The page resizes and crops the image itself, once; the session takes these pixels as they are.
     session = Session(dataclasses.replace(network, preprocess=dataclasses.replace(network.preprocess, crop=1.0)))
     watched = session.watch(pixels[None])
     blocks = network.blocks
-    mantissa = np.stack([block.leak.mantissa for block in blocks])
-    exponent = np.stack([block.leak.exponent for block in blocks])
-    delays = [block.leak.delay.astype(np.int64) for block in blocks if block.leak.delay is not None]
+    leaks = [block.leak for block in blocks if block.leak is not None]
+    mantissa = np.stack([leak.mantissa for leak in leaks])
+    exponent = np.stack([leak.exponent for leak in leaks])
+    delays = [leak.delay.astype(np.int64) for leak in leaks if leak.delay is not None]
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     return Explained(
         config=network.config,

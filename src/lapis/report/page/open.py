@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lapis import models
-from lapis.config import DEPLOYED
 from lapis.data.slice import SLICE, named_image
+from lapis.deploy.network import check_deployable
+from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Pixels, read_image
 from lapis.report.page.evidence import Progress
@@ -40,7 +41,11 @@ def open_image(image: str | Path) -> tuple[Pixels, str]:
 
 
 def _deployable(opened: Opened) -> bool:
-    return all(getattr(opened.config, name) == value for name, value in DEPLOYED.items())
+    try:
+        check_deployable(opened.config)
+    except LapisError:
+        return False
+    return True
 
 
 def _explain_checkpoint(opened: Opened, pixels: Pixels, details: dict[str, Any]) -> Explained:

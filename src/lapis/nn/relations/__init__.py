@@ -1,0 +1,53 @@
+"""The relations that a network can be trained with, and `register_relation`, which adds one of your own."""
+
+from __future__ import annotations
+
+from lapis import relations
+from lapis.config import LapisConfig
+from lapis.errors import LapisError
+from lapis.nn.relations.base import Relation
+from lapis.nn.relations.distance import DistanceRelation, with_tau
+from lapis.nn.relations.dot import DotProduct
+from lapis.nn.relations.gaussian import Gaussian
+from lapis.nn.relations.hamming import Hamming
+from lapis.nn.relations.laplacian import Laplacian
+from lapis.nn.relations.table import TableRelation
+
+__all__ = ["DistanceRelation", "Relation", "TableRelation", "make_relation", "register_relation", "with_tau"]
+
+_CLASSES: dict[str, type[Relation]] = {
+    "laplacian": Laplacian,
+    "dot": DotProduct,
+    "gaussian": Gaussian,
+    "hamming": Hamming,
+}
+
+
+def register_relation(name: str, relation: type[Relation]) -> None:
+    """Add a relation, so that `LapisConfig(relation=name)` is a network with it; call this where the class is defined.
+
+    It trains, calibrates, evaluates, and takes part in `lapis ablate relation` and `lapis energy`. A `TableRelation` is
+    converted and packed as well.
+    """
+    if not (isinstance(relation, type) and issubclass(relation, Relation)):
+        raise LapisError(f"relation {name!r} is {relation!r}; register a subclass of lapis.nn.Relation")
+    known = _CLASSES.get(name)
+    if known is not None and _place(known) != _place(relation):
+        raise LapisError(f"a relation {name!r} is already registered, {_place(known)}; choose another name")
+    relations.register(relation.rule(name))
+    _CLASSES[name] = relation
+
+
+def make_relation(config: LapisConfig) -> Relation:
+    """The module of a configuration's relation."""
+    relations.rule_of(config.relation)
+    if config.relation not in _CLASSES:
+        raise LapisError(
+            f"relation={config.relation!r} exists in packed files only, which hold its affinities and not what they "
+            "were trained as; start from the checkpoint that was packed"
+        )
+    return _CLASSES[config.relation](config)
+
+
+def _place(relation: type[Relation]) -> str:
+    return f"{relation.__module__}.{relation.__qualname__}"
