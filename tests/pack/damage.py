@@ -166,6 +166,9 @@ CONTAINER = [
     Damage(7, "metadata", metadata({"version": 1})),
 ]
 
+NO_LEAST_CODES: tuple[Any, ...] = (
+    0, 16, 2.0, True, "2", None, {}, [], [1], [1, 16], [1, True], [1, 2, 3], [[1], [1]],
+)  # fmt: skip
 NO_ACTIVITIES: tuple[Any, ...] = ({}, [], 1, {"v": 0.5}, {"v": [0.5]})
 
 DESCRIPTION = [
@@ -206,8 +209,7 @@ CONFIGURATION = [
     Damage(12, "least_codes", config(least_codes=7)),
     Damage(12, "leaves fields out", config(least_codes={"qk": 2})),
     Damage(12, "measuring point", least_codes(w=2)),
-    *(Damage(56, "least_codes.v", least_codes(v=code)) for code in (0, 16, 2.0, True, "2", None, [], [1], [1, 16])),
-    *(Damage(56, "least_codes.v", least_codes(v=codes)) for codes in ([1, True], [[1], [1]], [1, 2, 3], {})),
+    *(Damage(56, "least_codes.v", least_codes(v=codes)) for codes in NO_LEAST_CODES),
     *(Damage(13, "depth", config(depth=depth)) for depth in (None, 2.0, True, "2")),
     Damage(13, "window", config(window=15.0)),
     Damage(13, "weight_bits", config(weight_bits=6.5)),
