@@ -102,6 +102,7 @@ def test_silence_leaves_only_what_no_spike_decides(name: str) -> None:
             "full": ends | pair | rest,
             "strict": ends | pair,
             "lenient": ends | pair - {"relation"},
+            "deployed": ends | pair,
             "synaptic": set(),
         }[name]
     )
@@ -120,7 +121,17 @@ def test_conventions_keep_their_order(rates: dict[Point, float]) -> None:
     made = {one.convention.name: one.energy_mj for one in side_by_side(DEPLOYED, rates)}
     assert list(made) == list(CONVENTIONS)
     assert made["lenient"] <= made["paper"] <= made["full"]
-    assert made["paper"] <= made["strict"]
+    assert made["deployed"] <= made["paper"] <= made["strict"]
+
+
+def test_deadlines_shorten_the_windows_in_which_membranes_integrate() -> None:
+    def updates(config: LapisConfig) -> float:
+        return sum(row.count for row in estimate(config, _all(0.5), "full").rows if "membranes" in row.operator)
+
+    early = DEPLOYED.replace(least_codes={"mlp_in": (1, 4, 7)})
+    # T - z0 + 1 steps and one addition for those that are left out, in front of the hidden neurons.
+    saved = (0 + 2 + 5) * DEPLOYED.tokens * DEPLOYED.hidden
+    assert updates(DEPLOYED) - updates(early) == saved
 
 
 def test_full_adds_exactly_what_it_names() -> None:
@@ -165,6 +176,20 @@ def test_strict_charges_values_as_macs_and_differences_twice() -> None:
     assert strict["value"].kind == "mac"
     assert strict["value"].count == paper["value"].count
     assert all(strict[name] == row for name, row in paper.items() if name not in ("relation", "value"))
+
+
+def test_deployed_charges_integers_by_their_widths() -> None:
+    paper = {row.operator: row for row in estimate(DEPLOYED, _all(0.5)).rows}
+    made = estimate(DEPLOYED, _all(0.5), "deployed")
+    rows = {row.operator: row for row in made.rows}
+    kinds = {name: rows[name].kind for name in ("patch embedding", "head", "relation", "value", "qkv")}
+    assert list(kinds.values()) == ["mac_8x16", "mac_16x16", *["integer_accumulate"] * 3]
+    assert rows["patch embedding"].count == paper["patch embedding"].count
+    assert rows["relation"].count == 2 * DEPLOYED.depth * DEPLOYED.tokens**2 * DEPLOYED.width
+    # |q - k| of signed codes is one subtraction too.
+    signed = estimate(DEPLOYED.replace(modes=ActivationModes.all("signed")), _all(0.5), "deployed")
+    assert next(row for row in signed.rows if row.operator == "relation") == rows["relation"]
+    assert {row.kind for row in made.dense_rows if row.operator in ("patch embedding", "head")} == {"mac"}
 
 
 def test_a_real_readout_is_multiplied_unless_lenient() -> None:

@@ -14,7 +14,8 @@ from lapis.errors import LapisError
 
 # dense: every channel of every pair once.   subtract_and_add: the same, as two additions.
 # rate: the dense count times the mean activity of q and k.   delivered: one operation for each spike and its N targets.
-RelationCount = Literal["dense", "subtract_and_add", "rate", "delivered"]
+# integer: one subtraction and one addition of integers per channel, whatever the sign of the codes.
+RelationCount = Literal["dense", "subtract_and_add", "rate", "delivered", "integer"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Convention:
     real_readout_accumulates: bool = False
     lookups_and_scaling: bool = True
     patch_and_head: bool = True
+    # The products of the spiking network's patch embedding and head; the dense network multiplies floats.
+    patch_kind: Kind = "mac"
+    head_kind: Kind = "mac"
     # Membrane updates, normalisation, residual additions, row sums, position delays, the dense softmax.
     everything_else: bool = False
 
@@ -55,6 +59,15 @@ CONVENTIONS: dict[str, Convention] = {
             "every operator is rate x dense accumulates, sums of spikes included, as most spiking transformers count",
             relation="rate",
             real_readout_accumulates=True,
+        ),
+        Convention(
+            "deployed",
+            "the deployed network's integers by their widths: patch products 8 x 16 bits, head 16 x 16, the rest sums",
+            relation="integer",
+            value_by_v_alone=True,
+            value_kind="integer_accumulate",
+            patch_kind="mac_8x16",
+            head_kind="mac_16x16",
         ),
         Convention(
             "synaptic",

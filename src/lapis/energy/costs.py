@@ -14,9 +14,13 @@ from lapis.config import nearest
 from lapis.errors import LapisError
 
 # mac: multiply and accumulate.   accumulate: add a float to a membrane.      integer_accumulate: add an integer.
+# mac_8x16: integer products of a byte and 16 bits, summed in 32.   mac_16x16: of two 16-bit numbers, summed in 64.
 # lookup: read one table entry.   scale: one general scaling (a division).    shift: scale by a power of two.
 # local_byte: fetch a byte from memory beside the adder.   global_byte: fetch a byte from the large on-chip memory.
-Kind = Literal["mac", "accumulate", "integer_accumulate", "lookup", "scale", "shift", "local_byte", "global_byte"]
+Kind = Literal[
+    "mac", "accumulate", "integer_accumulate", "mac_8x16", "mac_16x16", "lookup", "scale", "shift", "local_byte",
+    "global_byte",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 DEFAULT_TABLE = "45nm"

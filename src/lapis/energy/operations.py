@@ -104,26 +104,27 @@ class Mixing:
 def spiking(config: LapisConfig, rho: Activities, chosen: Convention) -> list[Operation]:
     """What one image costs the spiking network."""
     return [
-        *_ends(config, chosen, "patch"),
+        *_ends(config, chosen, "patch", chosen.patch_kind),
         *(item for block in range(config.depth) for item in _block(config, block, rho, chosen)),
-        *_ends(config, chosen, "head"),
+        *_ends(config, chosen, "head", chosen.head_kind),
     ]
 
 
 def dense(config: LapisConfig, chosen: Convention) -> list[Operation]:
     """What one image costs the dense network of the same shape."""
     return [
-        *_ends(config, chosen, "patch"),
+        *_ends(config, chosen, "patch", "mac"),
         *(item for block in range(config.depth) for item in _dense_block(config, block, chosen)),
-        *_ends(config, chosen, "head"),
+        *_ends(config, chosen, "head", "mac"),
     ]
 
 
-def _ends(config: LapisConfig, chosen: Convention, end: Literal["patch", "head"]) -> Iterator[Operation]:
-    """The FP32 layers around the blocks, dense in every network."""
+def _ends(config: LapisConfig, chosen: Convention, end: Literal["patch", "head"], kind: Kind) -> Iterator[Operation]:
+    """The layers around the blocks, dense in every network; only a quantized one has products of another kind."""
+    kind = kind if config.quantize else "mac"
     if chosen.patch_and_head:
         macs = counts.patch_embedding(config) if end == "patch" else counts.head(config)
-        yield _fixed("patch embedding" if end == "patch" else "head", end, None, "mac", macs)
+        yield _fixed("patch embedding" if end == "patch" else "head", end, None, kind, macs)
     if chosen.everything_else and end == "patch" and not config.relative_position:
         yield _fixed("position", "stream", None, "accumulate", config.tokens * config.width)
     if chosen.everything_else and end == "head":
@@ -166,13 +167,19 @@ def _projection(config: LapisConfig, block: int, rho: Activities, chosen: Conven
 
 
 def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operation]:
-    """V += I at each of T steps, for the neurons behind the six linear layers and behind the value path."""
-    tokens, steps = config.tokens, config.window
-    attention = tokens * 4 * config.width * steps
-    mlp = tokens * (config.hidden + config.width) * steps
+    """V += I at each step of the window in front, for the neurons behind the linear layers and the value path."""
+
+    def updates(point: Point, neurons: int) -> int:
+        """T of each neuron; before a deadline T - z0 + 1, and one addition for the steps that are left out."""
+        least = config.least(point, block)
+        return config.tokens * neurons * (config.window - least + 1 + (least > 1))
+
+    width = config.width
+    attention = updates("attention_in", 3 * width) + updates("readout", width)
     yield _fixed("membranes", "attention", block, linear, attention)
     if config.readout == "spikes":
-        yield _fixed("readout membranes", "attention", block, "accumulate", tokens * config.width * steps)
+        yield _fixed("readout membranes", "attention", block, "accumulate", updates("v", width))
+    mlp = updates("mlp_in", config.hidden) + updates("mlp_hidden", width)
     yield _fixed("membranes", "mlp", block, linear, mlp)
 
 

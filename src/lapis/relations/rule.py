@@ -62,6 +62,8 @@ class Rule:
             return mixing.fixed("relation", "accumulate", mixing.channels)
         # An ON and an OFF neuron for each value of a signed code: twice the channels.
         dense = mixing.channels * (2 if config.modes.qk == "signed" else 1)
+        if count == "integer":
+            return mixing.fixed("relation", "integer_accumulate", 2 * mixing.channels)
         if count == "dense":
             return mixing.fixed("relation", "accumulate", dense)
         if count == "subtract_and_add":

@@ -15,6 +15,8 @@ _KIND_NAMES: dict[Kind, str] = {
     "mac": "MAC",
     "accumulate": "add",
     "integer_accumulate": "int add",
+    "mac_8x16": "int 8x16",
+    "mac_16x16": "int 16x16",
     "lookup": "lookup",
     "scale": "scale",
     "shift": "shift",
