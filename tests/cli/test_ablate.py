@@ -11,7 +11,8 @@ import pytest
 from lapis.cli import main
 from lapis.config import ActivationModes
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
-from lapis.train.ablate import variants
+from lapis.train.ablate import DRIVING
+from lapis.train.studies import variants
 
 TINY = [
     "--recipe", "smoke", "--set", "model.depth=1", "--set", "model.width=16", "--set", "model.heads=2",
@@ -35,6 +36,34 @@ def test_variants_differ_in_the_thing_studied_alone() -> None:
         ("signed", ActivationModes.all("signed"), False),
         ("lifted", ActivationModes.all("unsigned"), True),
     ]
+
+
+def test_rungs_of_the_ladder_start_from_the_one_before_and_go_down() -> None:
+    rows = variants("sparsity")
+    assert [row.after for row in rows] == [None, *(row.name for row in rows[:-1])]
+    means = [sum(getattr(row.recipe.sparsity, point) for point in DRIVING) / len(DRIVING) for row in rows]
+    assert means == sorted(means, reverse=True)
+    assert len(rows) >= 6
+    assert all(row.recipe.model == row.recipe.model.deployed() for row in rows)
+
+
+def test_ways_to_be_silent_share_one_goal() -> None:
+    rows = {row.name: row.recipe for row in variants("silence", "smoke")}
+    goals = {name: recipe.sparsity.goals() for name, recipe in rows.items()}
+    assert all(goal == goals["signed"] for goal in goals.values())
+    assert rows["top-k"].sparsity.rule == "top_k"
+    assert rows["relu"].model.activation == "relu"
+    assert rows["lifted"].lift
+    assert rows["unsigned"].model.modes == ActivationModes.all("unsigned")
+
+
+@pytest.mark.parametrize("study", ["sparsity", "silence"])
+def test_spikes_are_compared_with_accuracy(study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", study, *TINY, "--out", str(tmp_path), "--json"]) == EXIT_OK
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(0 < row["activity"] < 1 for row in rows)
+    assert rows[-1]["activity"] < 0.6
+    assert (tmp_path / "ablation.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_deployment_stages_recover_from_the_exact_network() -> None:

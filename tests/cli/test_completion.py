@@ -18,7 +18,7 @@ from lapis.cli.completion import recipe_names
 from lapis.config import PRESETS
 from lapis.energy import tables
 from lapis.train import recipes
-from lapis.train.ablate import STUDIES as TRAINED_STUDIES
+from lapis.train.studies import STUDIES as TRAINED_STUDIES
 
 FILE = "file"
 

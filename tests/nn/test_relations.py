@@ -27,10 +27,10 @@ from lapis.nn.relations.distance import spread
 from lapis.pack import load, pack, save
 from lapis.relations import Rule
 from lapis.runtime.engine import Engine
-from lapis.train.ablate import variants
 from lapis.train.optim import parameter_groups
 from lapis.train.recipe import Optim
 from lapis.train.start import start_network
+from lapis.train.studies import variants
 from tests.networks import small_config, small_model
 
 

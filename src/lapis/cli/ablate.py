@@ -18,7 +18,7 @@ from lapis.cli.options import (
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 
-STUDIES = ("relation", "deployment", "activation", "sparsity")
+STUDIES = ("relation", "deployment", "activation", "sparsity", "silence")
 STUDY = Named("study", lambda: STUDIES)
 
 
@@ -51,12 +51,13 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Train the variants of STUDY (relation, deployment, activation or sparsity) under one schedule, and compare them.
+    """Train the variants of STUDY under one schedule, and compare them.
 
     relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
     rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted.
-    sparsity: a ladder of goals for the activity, each rung starting from the one before. The same command continues a
-    study that was stopped.
+    sparsity: a ladder of goals for the activity, each rung starting from the one before. silence: ways to silence half
+    of the neurons: by a deadline on signed, unsigned and lifted spikes, by top-k per token, and with ReLU for GELU. The
+    same command continues a study that was stopped.
 
     \b
     Example:
@@ -64,13 +65,15 @@ def command(
     """
     with_torch_threads(threads)
 
-    from lapis.train.ablate import DEFAULT_RECIPE, DEFAULT_RECIPES, run_study, table, variants, write_study
+    from lapis.train.ablate import run_study, table, write_study
     from lapis.train.distributed import join, leave
+    from lapis.train.studies import study_named
 
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
-    recipe = recipe or DEFAULT_RECIPES.get(study, DEFAULT_RECIPE)
-    rows = variants(study, recipe, [*changes, *settings])
+    chosen = study_named(study)
+    recipe = recipe or chosen.recipe
+    rows = chosen.variants(recipe, [*changes, *settings])
     numbers = _seeds(seeds)
     folder = out or Path("runs") / f"ablate_{study}"
     processes = join(device)
@@ -86,11 +89,11 @@ def command(
         return EXIT_INTERRUPTED
     if processes.first:
         title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
-        files = write_study(study, title, records, folder)
+        files = write_study(chosen, title, records, folder)
         if as_json:
             click.echo(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
         else:
-            click.echo(f"{title}\n{table(study, records)}\n" + "\n".join(f"wrote {file}" for file in files))
+            click.echo(f"{title}\n{table(chosen, records)}\n" + "\n".join(f"wrote {file}" for file in files))
     return EXIT_OK
 
 

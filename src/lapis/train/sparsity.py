@@ -118,7 +118,10 @@ class Silencer:
     def penalty(self, step: int, smooth: dict[str, Tensor]) -> Tensor:
         """lambda sum_p w_p max(0, rho_p - target_p)**2, w_p the price of a spike, lambda growing from 0."""
         targets = self.targets(step)
-        parts = [self.prices[point] * (smooth[point] - targets[point]).clamp_min(0).square() for point in targets]
+        parts = [
+            self.prices[point] * (smooth[point] - targets[point]).clamp_min(0).square()
+            for point in smooth.keys() & targets.keys()
+        ]
         return self.sparsity.penalty * self._share(step) * torch.stack(parts).sum()
 
     def _share(self, step: int) -> float:

@@ -1,0 +1,129 @@
+"""The studies of `lapis ablate`: which variants of a recipe are compared, and what the paper found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from lapis import relations
+from lapis.config import ActivationModes, Mode, nearest
+from lapis.errors import LapisError
+from lapis.train import recipes
+from lapis.train.recipe import Recipe
+
+Settings = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row: a recipe, and the variant whose trained network it starts from, if any."""
+
+    name: str
+    recipe: Recipe
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison: its variants of a recipe, the recipe unless another is named, and the paper's accuracies."""
+
+    name: str
+    variants: Callable[[str, Settings], list[Variant]]
+    recipe: str = "cifar10_tiny"
+    paper: dict[str, float] = field(default_factory=dict)
+
+
+def study_named(name: str) -> Study:
+    if name not in STUDIES:
+        raise LapisError(f"unknown ablation {name!r}; {nearest(name, STUDIES)}use {', '.join(STUDIES)}")
+    return STUDIES[name]
+
+
+def variants(study: str, base: str | None = None, settings: Settings = ()) -> list[Variant]:
+    """The variants of the recipe `base` in a study; `settings` apply to every one of them."""
+    chosen = study_named(study)
+    return chosen.variants(base or chosen.recipe, settings)
+
+
+def _relation(base: str, settings: Settings) -> list[Variant]:
+    recipe = _stage(base, settings)
+    return [
+        Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))
+        for relation in relations.names()
+    ]
+
+
+def _deployment(base: str, settings: Settings) -> list[Variant]:
+    """As in the paper, both recoveries start from the network with exact rows."""
+    exact, pow2, w6 = (_stage(f"{base}{suffix}", settings) for suffix in ("", "_pow2", "_w6"))
+    return [Variant("exact W32", exact), Variant("pow2 W32", pow2, "exact W32"), Variant("pow2 W6", w6, "exact W32")]
+
+
+def _activation(base: str, settings: Settings) -> list[Variant]:
+    recipe = _stage(base, settings)
+    modes = {mode: recipe.model.replace(modes=ActivationModes.all(mode)) for mode in get_args(Mode)}
+    lifted = replace(recipe, model=modes["unsigned"], lift=True)
+    return [*(Variant(mode, replace(recipe, model=model)) for mode, model in modes.items()), Variant("lifted", lifted)]
+
+
+# Goals for the activity, each rung starting from the one before and named by its mean over the four signed points in
+# front of a layer. Without training, v and the readout can lose the most spikes and the input of the MLP the fewest.
+# The last rung is what the paper's own energies imply.
+_RUNGS = {
+    "0.57": (0.58, 0.50, 0.50, 0.70, 0.70, 1.00),
+    "0.50": (0.52, 0.42, 0.42, 0.62, 0.60, 1.00),
+    "0.44": (0.47, 0.36, 0.36, 0.57, 0.60, 0.11),
+    "0.39": (0.42, 0.31, 0.31, 0.52, 0.60, 0.10),
+    "0.34": (0.37, 0.27, 0.27, 0.46, 0.60, 0.10),
+    "paper": (0.31, 0.31, 0.31, 0.21, 0.60, 0.10),
+}
+_POINTS = ("attention_in", "v", "readout", "mlp_in", "qk", "mlp_hidden")
+LADDER: dict[str, dict[str, Any]] = {name: dict(zip(_POINTS, goals, strict=True)) for name, goals in _RUNGS.items()}
+
+
+def _sparsity(base: str, settings: Settings) -> list[Variant]:
+    recipe, names = _stage(base, settings), list(LADDER)
+    return [
+        Variant(name, replace(recipe, sparsity=replace(recipe.sparsity, **LADDER[name])), after)
+        for name, after in zip(names, [None, *names[:-1]], strict=True)
+    ]
+
+
+# The one goal of all ways to be silent that are compared.
+HALF: dict[str, Any] = dict.fromkeys(("attention_in", "v", "readout", "mlp_in"), 0.5)
+
+
+def _silence(base: str, settings: Settings) -> list[Variant]:
+    """Ways to silence half of the neurons; the first is ours, the others are its controls."""
+    recipe = _stage(base, settings)
+    ours = replace(recipe, sparsity=replace(recipe.sparsity, **HALF))
+    unsigned = replace(ours, model=ours.model.replace(modes=ActivationModes.all("unsigned")))
+    return [
+        Variant("signed", ours),
+        Variant("unsigned", unsigned),
+        Variant("lifted", replace(unsigned, lift=True)),
+        Variant("top-k", replace(ours, sparsity=replace(ours.sparsity, rule="top_k"))),
+        Variant("relu", replace(ours, model=ours.model.replace(activation="relu"))),
+    ]
+
+
+def _stage(name: str, settings: Settings) -> Recipe:
+    return recipes.load(name).with_overrides(list(settings))
+
+
+# Accuracies that the paper prints for its own networks (CIFAR-10 for relations, ImageNet for deployment).
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Study(
+            "relation",
+            _relation,
+            paper={"dot": 97.09, "gaussian": 91.44, "hamming": 87.92, "laplacian": 96.56},
+        ),
+        Study("deployment", _deployment, paper={"exact W32": 83.70, "pow2 W32": 83.39, "pow2 W6": 83.25}),
+        Study("activation", _activation),
+        Study("sparsity", _sparsity, recipe="cifar10_tiny_sparse"),
+        Study("silence", _silence),
+    )
+}
