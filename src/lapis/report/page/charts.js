@@ -290,7 +290,7 @@ Charts.sideways = (svg, x, y, text) =>
  * One mark per spike: steps to the right, neurons downward in the order of `codes`. Where there are more neurons than
  * lines, a line stands for several and its colour is the stronger, the more of them fire.
  */
-Charts.raster = (host, { codes, T, step, neurons, colours, label }) => {
+Charts.raster = (host, { codes, T, step, deadline, neurons, colours, label }) => {
   const each = Math.ceil(codes.length / 400);
   const lines = Math.ceil(codes.length / each);
   const tall = Math.min(420, Math.max(220, lines * 1.6));
@@ -315,6 +315,12 @@ Charts.raster = (host, { codes, T, step, neurons, colours, label }) => {
       Charts.make("text", { x: x + wide / T / 2, y: tall + 16, class: "tick middle" }, svg, String(n));
   }
   Charts.make("line", { x1: AXIS, x2: width - RIGHT, y1: tall, y2: tall, class: "axis" }, svg);
+  if (deadline < T - 1) {
+    const x = AXIS + ((deadline + 1) / T) * wide;
+    Charts.make("rect", { x, y: 0, width: AXIS + wide - x, height: tall, class: "closed" }, svg);
+    Charts.make("line", { x1: x, x2: x, y1: 0, y2: tall, class: "deadline" }, svg);
+    Charts.make("text", { x: x - 4, y: 14, class: "tick strong end" }, svg, "deadline");
+  }
   Charts.make("text", { x: AXIS + wide / 2, y: height - 8, class: "tick middle" }, svg, "step of the window");
   Charts.sideways(svg, 10, tall / 2, neurons);
   const last = codes.length - 1;

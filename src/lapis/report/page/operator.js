@@ -54,6 +54,12 @@ Lapis.Run = class {
     return modes[point === "q" || point === "k" ? "qk" : point] === "signed" ? -this.T : 0;
   }
 
+  /** The least code that fires at a point of a block. */
+  least(block, point) {
+    const codes = this.data.config.least_codes[point === "q" || point === "k" ? "qk" : point];
+    return Array.isArray(codes) ? codes[block] : codes;
+  }
+
   /** Codes of one token at a point. */
   token(block, point, token) {
     const width = this.width(point);
