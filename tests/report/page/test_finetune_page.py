@@ -23,7 +23,7 @@ def test_the_report_shows_every_figure(results: FineTuneResults, tmp_path: Path,
     page = open_file(tmp_path / "report.html")
     right, count = shown["accuracy"]["correct"], shown["accuracy"]["images"]
     assert page.locator("#headline dd").all_inner_texts()[:2] == [f"{100 * right / count:.1f} %", "3"]
-    assert page.locator("#classes .pace").count() == 3
+    assert page.locator("#by-class .pace").count() == 3
     rows = page.locator("#confusion tbody tr").all()
     cells = [[text.replace("·", "0") for text in row.locator(".cell").all_inner_texts()] for row in rows]
     assert np.array(cells, int).tolist() == results.answers.confusion.tolist()
@@ -32,7 +32,7 @@ def test_the_report_shows_every_figure(results: FineTuneResults, tmp_path: Path,
     assert page.evaluate("[...document.querySelectorAll('.answer img')].every((img) => img.naturalWidth === 16)")
     assert page.locator("#energy .ours-dot").count() > 5
     assert page.locator("#made tbody tr").count() == 1
-    assert "<b>cat<∕b>" in page.inner_text("#classes")
+    assert "<b>cat<∕b>" in page.inner_text("#by-class")
 
 
 def test_the_worst_mistake_comes_first(results: FineTuneResults) -> None:
@@ -73,6 +73,8 @@ def test_the_report_fits_a_phone_and_turns_dark(
     write_finetune_page(tmp_path / "report.html", results)
     page = open_file(tmp_path / "report.html", viewport={"width": 390, "height": 844}, color_scheme="light")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    rows = "[...document.querySelectorAll('#by-class .pace')].every((row) => row.offsetWidth > 300)"
+    assert page.evaluate(rows)
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(ground)
     page.click("#theme")

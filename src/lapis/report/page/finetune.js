@@ -38,7 +38,7 @@ function classes() {
   byId("classes-says").textContent =
     "The share of each class's held-out images that was named right, the weakest class first." +
     (shown.length < sorted.length ? ` The weakest ${shown.length} of ${sorted.length} classes are shown.` : "");
-  byId("classes").replaceChildren(
+  byId("by-class").replaceChildren(
     ...shown.map((row) =>
       element(
         "div",
