@@ -32,20 +32,20 @@ def fit_head(model: LapisViT, images: Images, preprocess: Preprocess) -> None:
     mean, deviation = features.mean(dim=0), features.std(dim=0).clamp_min(1e-6)
     weight, bias = _regress((features - mean) / deviation, labels, model.config.classes)
     weight = weight / deviation
-    model.head.weight.copy_(weight)
-    model.head.bias.copy_(bias - weight @ mean)
+    model.classifier.weight.copy_(weight)
+    model.classifier.bias.copy_(bias - weight @ mean)
 
 
 def _features(model: LapisViT, images: Images, preprocess: Preprocess) -> tuple[Tensor, Tensor]:
     """What the head gets (n, D), and labels (n,)."""
     seen: list[Tensor] = []
     labels: list[Tensor] = []
-    device = model.head.weight.device
+    device = model.classifier.weight.device
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         seen.append(inputs[0].float())
 
-    hook = model.head.register_forward_pre_hook(note)
+    hook = model.classifier.register_forward_pre_hook(note)
     try:
         for batch in TestBatches(spread(images, MOST_IMAGES), preprocess, BATCH):
             if len(batch.pixels):
