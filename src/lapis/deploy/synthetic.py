@@ -51,15 +51,15 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
         delay = generator.integers(0, 8 * window, (offset_count(config.grid), config.heads), dtype=np.uint16)
     return Block(
         attention_norm=_norm(d, window),
-        qkv=_layer(config, generator, 3 * d, d, window / 3),
+        qkv=random_layer(config, generator, 3 * d, d, window / 3),
         leak=Leak(mantissa, exponent, delay),
         readout=Readout(np.array(2.0, dtype=np.float32), np.array(0.5, dtype=np.float32)),
-        proj=_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
+        proj=random_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         mlp_norm=_norm(d, window),
-        fc1=_layer(config, generator, hidden, d, 1.0),
+        fc1=random_layer(config, generator, hidden, d, 1.0),
         rise=rise,
         fall=fall,
-        fc2=_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
+        fc2=random_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
     )
 
 
@@ -67,7 +67,9 @@ def _norm(width: int, window: int) -> Norm:
     return Norm(np.full(width, window / 3, dtype=np.float32), np.full(width, 0.5, dtype=np.float32))
 
 
-def _layer(config: LapisConfig, generator: np.random.Generator, outputs: int, inputs: int, spread: float) -> Layer:
+def random_layer(
+    config: LapisConfig, generator: np.random.Generator, outputs: int, inputs: int, spread: float
+) -> Layer:
     """Outputs of about `spread` in size, from codes of about a third of the window."""
     weight: npt.NDArray[np.int8] | Float32
     if config.weight_bits == FLOAT_WEIGHTS:
@@ -88,7 +90,8 @@ def with_activity(network: Network, activity: Mapping[Point, float], images: Pix
     """
     if network.low("mlp_hidden") and "mlp_hidden" in activity:
         raise LapisError("mlp_hidden is signed here, and its GELU cannot be silenced by an offset; use unsigned codes")
-    stream, blocks = integer.embed(network, images), []
+    stream = integer.embed(network, images)
+    blocks: list[Block] = []
     for index, block in enumerate(network.blocks):
         # By itself, because every change of a network checks all its blocks again.
         alone = dataclasses.replace(network, config=network.config.of_block(index), blocks=(block,), activity={})
