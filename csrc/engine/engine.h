@@ -104,6 +104,9 @@ LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working
  * kernels use; 0 for plain C. */
 LAPIS_API double lapis_engine_peak(void);
 
+/* The share of inputs up to which the selected instruction set drives a layer by events; 0: never. */
+LAPIS_API double lapis_engine_break_even(void);
+
 /* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
  * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8, and those
  * of codes below `least` in size as if they were zero.

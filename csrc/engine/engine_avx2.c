@@ -4,6 +4,6 @@
 #define LAPIS_VNNI 0
 #define LAPIS_WIDE 0
 #define LAPIS_AMX 0
-#define SPIKE_PERCENT 48
+#define SPIKE_PERCENT 45
 #define ENGINE engine_avx2
 #include "vector_engine.inc"

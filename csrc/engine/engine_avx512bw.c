@@ -4,6 +4,6 @@
 #define LAPIS_VNNI 0
 #define LAPIS_WIDE 1
 #define LAPIS_AMX 0
-#define SPIKE_PERCENT 50
+#define SPIKE_PERCENT 48
 #define ENGINE engine_avx512bw
 #include "vector_engine.inc"

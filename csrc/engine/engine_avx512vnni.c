@@ -4,6 +4,6 @@
 #define LAPIS_VNNI 1
 #define LAPIS_WIDE 1
 #define LAPIS_AMX 0
-#define SPIKE_PERCENT 42
+#define SPIKE_PERCENT 40
 #define ENGINE engine_avx512vnni
 #include "vector_engine.inc"

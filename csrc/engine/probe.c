@@ -91,3 +91,8 @@ double lapis_engine_peak(void) {
     }
     return best;
 }
+
+double lapis_engine_break_even(void) {
+    const engine_functions *functions = current_isa()->engine;
+    return functions->spikes ? functions->spike_percent / 100.0 : 0;
+}

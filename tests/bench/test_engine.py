@@ -29,3 +29,11 @@ def test_without_our_engine_there_is_no_ratio_to_it() -> None:
     (row,) = compare_engines("tiny", ["lapis_busy"], [2], [1], 1, BenchLog(lambda line: None))
     assert row.times_ours is None
     assert row.ms_per_image > 0
+
+
+def test_a_sparse_network_is_timed_by_events_and_densely() -> None:
+    log = BenchLog(lambda line: None)
+    by_events, dense = compare_engines("tiny", ["lapis_sparse", "lapis_sparse_dense"], [1], [1], 2, log)
+    assert by_events.times_events is None
+    assert dense.times_events is not None
+    assert dense.times_events > 0

@@ -33,6 +33,7 @@ QUICK = {
         *("--threads", "1", "--batch", "1", "--rounds", "1"),
     ],
     "stages": ["--shape", "tiny", "--rounds", "1"],
+    "events": ["--shape", "tiny", "--rounds", "1"],
     "growth": ["--side", "32", "--side", "64", "--rounds", "1"],
     "soak": ["--predictions", "10"],
     "memory": ["--size", "1", "1", "64", "16"],
@@ -43,6 +44,7 @@ EXPLAINED = {
     "kernels": "times ours: how many times longer than lapis, median over rounds",
     "engine": "times ours: how many times longer than lapis, median over rounds",
     "stages": "of limit: GMAC per s as a share",
+    "events": "dense / events: how many times longer dense takes",
     "growth": "ms per block: one image on 1 thread",
     "soak": "wrong: answers that differ",
     "memory": "MB: peak memory beyond inputs and result",
@@ -259,3 +261,13 @@ def test_a_folder_that_cannot_be_made_is_refused_before_measuring(
         EXIT_BAD_INPUT
     )
     assert "choose another --out" in capsys.readouterr().err
+
+
+@needs_library
+def test_the_memory_of_a_model_is_shown_in_both_forms(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "memory", "--model", str(network), "--rounds", "1", "--json"]) == EXIT_OK
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["form"] for row in rows] == ["usual", "low memory"]
+    assert rows[0]["times_usual"] == 1.0
+    assert rows[1]["weights_mb"] <= rows[0]["weights_mb"]
+    assert {row["file_mb"] for row in rows} == {round(network.stat().st_size / 1e6, 3)}

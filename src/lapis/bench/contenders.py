@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import pack
-from lapis.bench.networks import busy_network, quiet_network, random_images
+from lapis.bench.networks import busy_network, quiet_network, random_images, sparse_network, sparse_network_dense
 from lapis.config import LapisConfig
 from lapis.deploy.network import Network
 from lapis.runtime import Session
@@ -25,6 +25,7 @@ from lapis.runtime import Session
 # Images for calibration; their values do not affect the speed.
 CALIBRATION_IMAGES = 4
 LAPIS_FILE, BUSY_FILE = "lapis.safetensors", "lapis-busy.safetensors"
+SPARSE_FILE, SPARSE_DENSE_FILE = "lapis-sparse.safetensors", "lapis-sparse-dense.safetensors"
 TORCH_FILE = "dense.pt"
 ONNX_FILE, ONNX_DYNAMIC_FILE, ONNX_STATIC_FILE = "dense.onnx", "dynamic.onnx", "static.onnx"
 OPENVINO_FILE, OPENVINO_INT8_FILE = "dense.xml", "int8.xml"
@@ -242,9 +243,18 @@ def _noise(config: LapisConfig, batch: int) -> npt.NDArray[np.float32]:
 _ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 _OPENVINO = ("torch", "openvino")
 OURS = "lapis"
+# The paper's activities, with the layers that the engine chooses and with dense layers only.
+SPARSE, SPARSE_DENSE = "lapis_sparse", "lapis_sparse_dense"
 CONTENDERS = {
     OURS: Contender("lapis 6 bit", (), _prepare_lapis(quiet_network, LAPIS_FILE), _load_lapis(LAPIS_FILE)),
     "lapis_busy": Contender("lapis 6 bit, busy", (), _prepare_lapis(busy_network, BUSY_FILE), _load_lapis(BUSY_FILE)),
+    SPARSE: Contender("lapis 6 bit, sparse", (), _prepare_lapis(sparse_network, SPARSE_FILE), _load_lapis(SPARSE_FILE)),
+    SPARSE_DENSE: Contender(
+        "lapis 6 bit, sparse, dense layers",
+        (),
+        _prepare_lapis(sparse_network_dense, SPARSE_DENSE_FILE),
+        _load_lapis(SPARSE_DENSE_FILE),
+    ),
     "torch": Contender("PyTorch eager fp32", ("torch",), _prepare_torch, _load_torch),
     "torch_int8": Contender(
         "PyTorch compiled int8 (pt2e static)", ("torch", "torchao"), _prepare_nothing, _load_torch_int8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lapis.bench.contenders import OURS, Workload
+from lapis.bench.contenders import OURS, SPARSE, SPARSE_DENSE, Workload
 from lapis.bench.machine import thread_count
 from lapis.bench.networks import SHAPES
 from lapis.bench.runner import quartiles, ratio_quartiles, take_turns
@@ -23,7 +23,8 @@ class EngineRow:
     """One engine at one shape, number of threads and batch.
 
     `load_s` is from the file to a network that can run, `peak_mb` is the memory of the whole process, and `times_ours`
-    is None where our engine did not run.
+    is None where our engine did not run. `times_events` is that of the sparse network with dense layers only: how many
+    times longer it takes than with the layers that the engine drives by events.
     """
 
     shape: str
@@ -36,6 +37,7 @@ class EngineRow:
     cpu_ms_per_image: float
     images_per_s: float
     times_ours: float | None
+    times_events: float | None
     peak_mb: float
     load_s: float
     target: float | None
@@ -65,6 +67,7 @@ def _compare_at(
         peaks = {name: running[name].finish() for name in turns}
     log.report(f"timed {shape}, {thread_count(workload.threads)}, batch {workload.batch}")
     walls = {name: [turn.wall_s / workload.batch for turn in taken] for name, taken in turns.items()}
+    by_events = walls.get(SPARSE)
     for name, taken in turns.items():
         low, middle, high = quartiles(walls[name])
         yield EngineRow(
@@ -77,8 +80,13 @@ def _compare_at(
             ms_per_image_high=round(high * 1e3, 3),
             cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / workload.batch * 1e3, 3),
             images_per_s=round(1 / middle, 2),
-            times_ours=round(ratio_quartiles(walls[name], walls[OURS])[1], 3) if OURS in walls else None,
+            times_ours=_median_ratio(walls[name], walls.get(OURS)),
+            times_events=_median_ratio(walls[name], by_events) if name == SPARSE_DENSE else None,
             peak_mb=round(peaks[name] / 1e6, 1),
             load_s=round(running[name].load_s, 3),
             target=TARGETS.get(name),
         )
+
+
+def _median_ratio(theirs: Sequence[float], ours: Sequence[float] | None) -> float | None:
+    return None if ours is None else round(ratio_quartiles(theirs, ours)[1], 3)

@@ -35,7 +35,7 @@ def quiet_network(config: LapisConfig) -> Network:
     """A random network in which few neurons fire after GELU.
 
     In a short training run of DeiT-Ti with unsigned codes, .44 to .47 of the neurons fired after the norms and .11
-    after GELU; this network is similar. The event-driven layer helps only the quiet network, so both are timed.
+    after GELU; this network is similar. Events help only the quiet network, so both are timed.
     """
     network = random_network(config)
     blocks = tuple(

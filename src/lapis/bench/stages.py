@@ -9,12 +9,16 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lapis.bench.networks import SHAPES, busy_network, quiet_network, random_images
+from lapis.bench.networks import SHAPES, busy_network, quiet_network, random_images, sparse_network
 from lapis.config import LapisConfig
 from lapis.deploy.network import Network
 from lapis.runtime.engine import Engine, peak_rate
 
-NETWORKS: dict[str, Callable[[LapisConfig], Network]] = {"quiet": quiet_network, "busy": busy_network}
+NETWORKS: dict[str, Callable[[LapisConfig], Network]] = {
+    "quiet": quiet_network,
+    "busy": busy_network,
+    "sparse": sparse_network,
+}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
     json_option,
+    low_memory_option,
     quiet_option,
     torch_threads_option,
     trained_on_note,
@@ -65,11 +66,12 @@ class View:
 
 @dataclass(frozen=True)
 class Work:
-    """How the work is done: images per batch, decoding processes, threads, progress."""
+    """How the work is done: images per batch, decoding processes, threads, small weights, progress."""
 
     batch: int
     workers: int
     threads: int | None
+    low_memory: bool
     quiet: bool
 
 
@@ -87,6 +89,7 @@ class Work:
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
 @torch_threads_option
+@low_memory_option
 @click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
 @quiet_option
 @json_option
@@ -102,6 +105,7 @@ def command(
     batch: int,
     workers: int,
     threads: int | None,
+    low_memory: bool,
     shard: str | None,
     quiet: bool,
     as_json: bool,
@@ -118,7 +122,8 @@ def command(
       lapis evaluate lapis_tiny_cifar10 --data ~/data --shard 0/4 --json > part0.json
     """
     whole = open_images(resolve_data(data, None), "test")
-    opened, imported, work = models.open(model), Import(preset, size, calibrate), Work(batch, workers, threads, quiet)
+    opened, imported = models.open(model), Import(preset, size, calibrate)
+    work = Work(batch, workers, threads, low_memory, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
     unseen = held_out(whole, opened.trained_slice)
@@ -126,6 +131,8 @@ def command(
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed":
         record = _packed(opened, images, work, parse_shard(shard))
+    elif low_memory:
+        raise LapisError(f"--low-memory is for packed networks; {model} runs in torch, pack it first")
     elif shard is not None:
         raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
     else:
@@ -136,7 +143,7 @@ def command(
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
-    session, tally = Session(opened.network(), work.threads or 1), Tally()
+    session, tally = Session(opened.network(), work.threads or 1, low_memory=work.low_memory), Tally()
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,

@@ -15,6 +15,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+low_memory_option = click.option(
+    "--low-memory", is_flag=True, help="Keep the weights as small as they can be: the same answers, a little slower."
+)
 torch_threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 
 

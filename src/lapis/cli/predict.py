@@ -15,7 +15,7 @@ import click
 
 from lapis.bench.machine import thread_count
 from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option, quiet_option
+from lapis.cli.options import json_option, low_memory_option, quiet_option
 from lapis.data.pictures import Picture, find_pictures
 from lapis.display import Display
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
@@ -49,6 +49,7 @@ class Answer:
 @click.argument("images", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Classes shown per image.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256), help="CPU threads.")
+@low_memory_option
 @click.option("--numpy", "plain", is_flag=True, help="Do not use the native library: the same answers, slower.")
 @click.option(
     "--csv", type=click.Path(path_type=Path), help="Also write the answers to this CSV file, a row per class."
@@ -60,6 +61,7 @@ def command(
     images: tuple[str, ...],
     top: int,
     threads: int,
+    low_memory: bool,
     plain: bool,
     csv: Path | None,
     quiet: bool,
@@ -77,7 +79,7 @@ def command(
       lapis predict lapis_tiny_cifar10 photos slice:7 --csv answers.csv
     """
     check_target(csv, "--csv")
-    session, pictures = Session(model, threads=threads, native=not plain), find_pictures(images)
+    session, pictures = Session(model, threads, not plain, low_memory), find_pictures(images)
     started, answers = time.perf_counter(), []
     hidden = quiet or not sys.stderr.isatty() or len(pictures) <= BATCH
     # Answers are printed by `print` and not by click.echo, which would write across the bar.

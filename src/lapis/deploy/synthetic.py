@@ -63,15 +63,15 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
         delay = generator.integers(0, 8 * window, (offset_count(config.grid), config.heads), dtype=np.uint16)
     return Block(
         attention_norm=_norm(d, window),
-        qkv=_layer(config, generator, 3 * d, d, window / 3),
+        qkv=random_layer(config, generator, 3 * d, d, window / 3),
         leak=None if tabled else Leak(mantissa, exponent, delay),
         readout=Readout(np.array(2.0, dtype=np.float32), np.array(0.5, dtype=np.float32)),
-        proj=_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
+        proj=random_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         mlp_norm=_norm(d, window),
-        fc1=_layer(config, generator, hidden, d, 1.0),
+        fc1=random_layer(config, generator, hidden, d, 1.0),
         rise=rise,
         fall=fall,
-        fc2=_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
+        fc2=random_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         affinity=_affinities(config) if tabled else None,
     )
 
@@ -86,7 +86,9 @@ def _norm(width: int, window: int) -> Norm:
     return Norm(np.full(width, window / 3, dtype=np.float32), np.full(width, 0.5, dtype=np.float32))
 
 
-def _layer(config: LapisConfig, generator: np.random.Generator, outputs: int, inputs: int, spread: float) -> Layer:
+def random_layer(
+    config: LapisConfig, generator: np.random.Generator, outputs: int, inputs: int, spread: float
+) -> Layer:
     """Outputs of about `spread` in size, from codes of about a third of the window."""
     weight: npt.NDArray[np.int8] | Float32
     if config.weight_bits == FLOAT_WEIGHTS:

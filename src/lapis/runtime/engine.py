@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lapis import native
 from lapis.deploy import arithmetic
+from lapis.deploy.arithmetic import Codes
 from lapis.deploy.network import Layer, Network, check_images
 from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
@@ -23,6 +24,8 @@ Logits = npt.NDArray[np.int64]
 # As in csrc/engine/engine.h; this is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
+# Forms and kind of a layer, as lapis_engine_linear takes them.
+_DENSE, _EVENTS, _TO_CODES = 1, 2, 0
 # Stands for an activity that nobody recorded.
 NOT_RECORDED = -1.0
 
@@ -116,6 +119,8 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_destroy.restype = None
     c.lapis_engine_peak.argtypes = []
     c.lapis_engine_peak.restype = ctypes.c_double
+    c.lapis_engine_break_even.argtypes = []
+    c.lapis_engine_break_even.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
         ctypes.POINTER(_Layer), _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _i32, _i32,
         _pointer, _pointer, _i32, _pointer, _pointer, _i32, _pointer,
@@ -231,6 +236,27 @@ class Engine:
 def peak_rate() -> float:
     """The most multiply-accumulates per nanosecond of one core with the selected kernels; 0 if unknown."""
     return float(_library().lapis_engine_peak())
+
+
+def break_even() -> float:
+    """The share of inputs up to which a layer runs by events in the selected kernels; 0 if none does."""
+    return float(_library().lapis_engine_break_even())
+
+
+def time_layer(layer: Layer, codes: Codes, low: int, window: int, events: bool, repeats: int) -> int:
+    """The best nanoseconds of one linear layer with its quantizer, of codes (rows, inputs) in low..window."""
+    rows, inputs = codes.shape
+    outputs, arrays = len(layer.scale), _Arrays()
+    shifted = np.ascontiguousarray(codes.astype(np.int16) - low, dtype=np.uint8)
+    out, spent = np.empty((rows, outputs), dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    form, kind, stream_bits = (_EVENTS if events else _DENSE), _TO_CODES, 1
+    native.check(
+        _library().lapis_engine_linear(
+            ctypes.byref(arrays.layer(layer)), rows, inputs, outputs, shifted.ctypes.data, low, window, kind, form, 0,
+            window, 1, None, None, stream_bits, out.ctypes.data, None, repeats, spent.ctypes.data,
+        )
+    )  # fmt: skip
+    return int(spent[0])
 
 
 def check_threads(threads: int) -> int:

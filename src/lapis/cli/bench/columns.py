@@ -16,8 +16,21 @@ class Column(NamedTuple):
 # By the field of the row; a field means the same in every benchmark.
 COLUMNS = {
     "contender": Column("contender", "", "what does the task, our kernels first"),
-    "engine": Column("engine", "", "what runs the network; in a busy one many neurons fire"),
+    "engine": Column(
+        "engine", "", "what runs the network; in a busy one many neurons fire, in a sparse one as few as in the paper"
+    ),
     "stage": Column("stage", "", "a part of the network, summed over its blocks"),
+    "layer": Column("layer", "", "a linear layer of one block, on the tokens of one image"),
+    "activity": Column("activity", ".2f", "share of the layer's inputs that spiked"),
+    "dense_ms": Column("dense ms", ".4f", "milliseconds with every input, median over rounds"),
+    "events_ms": Column("events ms", ".4f", "milliseconds with the inputs that spiked, median over rounds"),
+    "dense_times_events": Column("dense / events", ".2f", "how many times longer dense takes, median over rounds"),
+    "form": Column("form", "", "how the engine keeps the weights"),
+    "weights_mb": Column("weights MB", ".2f", "weights and tables in memory"),
+    "working_mb": Column("working MB", ".2f", "working memory of 1 thread"),
+    "times_file": Column("times file", ".2f", "weights MB as a multiple of the file"),
+    "times_usual": Column("times usual", ".2f", "how many times longer than the usual form, median over rounds"),
+    "times_events": Column("times events", ".2f", "how many times longer than the same network by events"),
     "median_ms": Column("ms", ".3f", "milliseconds of one call, median over rounds"),
     "spread": Column("spread", ".0%", "distance of the quartiles of ms, as a share of the median"),
     "ms_per_image": Column("ms per image", ".3f", "milliseconds, median over rounds"),

@@ -23,7 +23,8 @@ def command(shapes: tuple[str, ...], rounds: int, out: Path | None, as_json: boo
     """Measure how much time the engine needs for each stage.
 
     One image on one thread. The limit of a linear layer is the multiply instruction of the kernels in use, timed from
-    registers on the same core. In a quiet network few neurons fire after GELU, in a busy one many.
+    registers on the same core. In a quiet network few neurons fire after GELU, in a busy one
+    many, and in a sparse one as few at every point as the paper's figures imply.
 
     \b
     Example:
