@@ -94,7 +94,6 @@ def test_an_equation_that_cannot_be_typeset_stops_the_build() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_a_phone_and_asks_for_no_network(site: Path, open_file: Callable[..., Any], name: str) -> None:
     page = open_file(site / f"{name}.html", viewport=PHONE, offline=True)
-    page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     failed = "[...document.images].filter(one => one.complete && !one.naturalWidth && one.offsetParent).length"
     assert page.evaluate(failed) == 0
