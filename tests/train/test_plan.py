@@ -16,7 +16,7 @@ from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import save_network
 from lapis.train import plan
-from lapis.train.plan import Wishes, make_plan, stage_configs, usual_batch, usual_epochs
+from lapis.train.plan import Choices, make_plan, stage_configs, usual_batch, usual_epochs
 from tests.networks import small_config, small_model
 
 TINY = preset("lapis_tiny")
@@ -73,7 +73,7 @@ def test_a_deployed_start_is_trained_in_its_own_configuration() -> None:
 
 
 def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: OwnImages, start: models.Opened) -> None:
-    made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Wishes(epochs=8.0))
+    made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(epochs=8.0))
     assert [recipe.start for recipe in made.stages.values()] == [
         str(tmp_path / "out" / name) for name in ("start.safetensors", "1_exact", "2_pow2")
     ]
@@ -97,4 +97,4 @@ def test_a_setting_that_contradicts_the_folder_is_refused(
     tmp_path: Path, images: OwnImages, start: models.Opened, setting: str, words: str
 ) -> None:
     with pytest.raises(LapisError, match=words):
-        make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Wishes(settings=(setting,)))
+        make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(settings=(setting,)))

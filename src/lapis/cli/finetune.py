@@ -70,12 +70,12 @@ def command(
 
     from lapis.train.distributed import join, leave
     from lapis.train.finetune import finetune, is_started
-    from lapis.train.plan import Wishes, make_plan
+    from lapis.train.plan import Choices, make_plan
 
     images = open_own(folder)
     name = folder.resolve().name or "network"
-    wishes = Wishes(epochs, None if teacher is None else models.open(teacher), settings)
-    plan = make_plan(folder, images, models.open(start), out or Path("runs") / f"finetune_{name}", name, wishes)
+    choices = Choices(epochs, None if teacher is None else models.open(teacher), settings)
+    plan = make_plan(folder, images, models.open(start), out or Path("runs") / f"finetune_{name}", name, choices)
     started = is_started(plan)
     if resume and not started:
         raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")

@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Choices:
     """What a person may choose: epochs of the first stage, a teacher, and settings for every stage."""
 
     epochs: float | None = None
@@ -68,13 +68,13 @@ class Wishes:
     settings: tuple[str, ...] = ()
 
 
-def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: str, wishes: Wishes) -> Plan:
+def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: str, choices: Choices) -> Plan:
     """The plan for these images from this start; each stage starts from the one before."""
     stages: dict[str, Recipe] = {}
     plan = Plan(folder, out, name, opened.source, images, stages)
     previous = out / START_FILE
     data = _data(opened.preprocess, images)
-    first = wishes.epochs or usual_epochs(len(images.train))
+    first = choices.epochs or usual_epochs(len(images.train))
     for stage, config in stage_configs(opened.config.replace(classes=len(images.classes))).items():
         epochs = first * (LATER_STAGES.get(stage, 1.0) if stages else 1.0)
         recipe = Recipe(
@@ -84,13 +84,13 @@ def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: 
             data=data,
             augment=Augment(smallest_area=0.5),
             optim=_optim(stage, len(images.train), epochs),
-            distill=_distill(wishes.teacher, config),
+            distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.
             keep=Checkpointing(evaluate_epochs=epochs, log_steps=10),
         )
-        stages[stage] = _settled(recipe, wishes.settings, images)
-        if wishes.teacher is not None:
-            check_teacher(stages[stage], wishes.teacher.config)
+        stages[stage] = _settled(recipe, choices.settings, images)
+        if choices.teacher is not None:
+            check_teacher(stages[stage], choices.teacher.config)
         previous = plan.stage_folder(stage)
     return plan
 
