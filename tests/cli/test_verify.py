@@ -108,10 +108,10 @@ def test_a_neuron_that_is_wrong_is_named(
     simulate = importlib.import_module("lapis.deploy.simulate")
     healthy = simulate.integrate
 
-    def faulty(spikes: Any, synapses: Any) -> Any:
+    def faulty(spikes: Any, synapses: Any, least: int) -> Any:
         changed = synapses.copy()
         changed[0, 0] += 40
-        return healthy(spikes, changed)
+        return healthy(spikes, changed, least)
 
     monkeypatch.setattr(simulate, "integrate", faulty)
     code, record = _run(["verify", str(checkpoint), "-n", "2", "--only", "spikes", "--json", "--quiet"], capsys)
