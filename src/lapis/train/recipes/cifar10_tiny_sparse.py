@@ -2,7 +2,7 @@
 
 Command:   lapis train cifar10_tiny_sparse --data DIR --teacher runs/cifar10_tiny_teacher_128
 Expected:  no accuracy lost at an activity of 0.65, 93 % at 0.5.
-Ours:      see the ladder in docs/results.md; this recipe is its schedule, and --start its rung before.
+Ours:      92.96 % of 10,000 at 0.63, 92.39 % at 0.54, 91.07 % at 0.47 (docs/records/sparsity): 0.9 points lost at 0.65.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RECIPE = replace(
     W6,
     name="cifar10_tiny_sparse",
     start="lapis_tiny_cifar10",
-    sparsity=Sparsity(attention_in=0.52, v=0.42, readout=0.42, mlp_in=0.62, qk=0.6, ramp=0.5, settle=0.8),
-    optim=replace(W6.optim, lr=2e-4, epochs=0.4, precision="bf16"),
-    keep=replace(W6.keep, evaluate_epochs=0.4),
+    sparsity=Sparsity(attention_in=0.5, v=0.5, readout=0.5, mlp_in=0.5),
+    optim=replace(W6.optim, epochs=0.3, precision="bf16"),
+    keep=replace(W6.keep, evaluate_epochs=0.3),
 )
