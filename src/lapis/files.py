@@ -36,12 +36,9 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path, option: str) -> None:
     """Refuse a folder that cannot be made or written, before work that would be lost; nothing is made."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        what = "it" if nearest == folder else nearest
-        raise LapisError(f"cannot make the folder {folder}: {what} is a file; choose another {option}")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise LapisError(f"cannot write to {folder}: {nearest} is read-only; choose another {option}")
+    obstacle = _obstacle(folder)
+    if obstacle:
+        raise LapisError(f"cannot make the folder {folder}: {obstacle}; choose another {option}")
 
 
 def check_target(path: Path | None, option: str) -> None:
@@ -50,7 +47,17 @@ def check_target(path: Path | None, option: str) -> None:
         return
     if path.is_dir():
         raise LapisError(f"{path} is a folder; give {option} the name of a file")
-    check_folder(path.parent, option)
+    obstacle = _obstacle(path.parent)
+    if obstacle:
+        raise LapisError(f"cannot write {path}: {obstacle}; choose another {option}")
+
+
+def _obstacle(folder: Path) -> str:
+    """Why nothing can be written to a folder, or to one that is still to be made; empty if it can."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        return f"{nearest} is a file"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is read-only"
 
 
 def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], None]) -> None:
