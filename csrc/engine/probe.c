@@ -19,6 +19,17 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
     return best;
 }
 
+/* The codes that go out: their range, and the least that fires. */
+static void set_codes(linear *packed, int32_t low, int32_t high, int32_t least) {
+    for (int64_t o = 0; o < packed->outputs; o++) {
+        packed->lowest[o] = (int16_t)low;
+        packed->span[o] = (uint8_t)(high - low);
+        if (!packed->late) continue;
+        packed->silent[o] = (uint8_t)-low;
+        packed->late[o] = (uint8_t)(least - 1);
+    }
+}
+
 int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
                             const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
                             int32_t out_low, int32_t out_high, int32_t least, const float *rise, const float *fall,
@@ -50,13 +61,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         moving = plan_take(&p, rows * stream_stride * 4);
         if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
-    for (int64_t o = 0; o < outputs; o++) {
-        packed.lowest[o] = (int16_t)out_low;
-        packed.span[o] = (uint8_t)(out_high - out_low);
-        if (!packed.late) continue;
-        packed.silent[o] = (uint8_t)-out_low;
-        packed.late[o] = (uint8_t)(least - 1);
-    }
+    set_codes(&packed, out_low, out_high, least);
     for (int64_t r = 0; r < rows; r++) {
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);
