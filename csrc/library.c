@@ -178,6 +178,11 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
 /* A chunk of a row: sums are kept per chunk and added in order, whoever computed them. */
 enum { LSQ_CHUNK = 16384 };
 
+/* Codes from low to high; those smaller than `least` are 0. */
+typedef struct {
+    float low, high, least;
+} lsq_range;
+
 typedef lsq_sums (*lsq_backward)(const float *, const float *, int64_t, lsq_scale, float *);
 
 typedef struct {
@@ -186,7 +191,7 @@ typedef struct {
     int64_t columns, chunks, group;
     int64_t rows;
     int32_t per_row;
-    float low, high, least;
+    lsq_range codes;
     float *value, *codes, *grad_x;
     lsq_backward backward;
     lsq_sums *sums;
@@ -199,7 +204,12 @@ static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
     for (int64_t i = task * j->group; i < last && i < total; i++) {
         int64_t row = i / j->chunks, from = i % j->chunks * LSQ_CHUNK, start = row * j->columns + from;
         int64_t n = j->columns - from < LSQ_CHUNK ? j->columns - from : LSQ_CHUNK;
-        lsq_scale s = {j->step[j->per_row ? row : 0], j->offset ? *j->offset : 0, j->low, j->high, j->least, j->offset != NULL};
+        lsq_scale s = {j->step[j->per_row ? row : 0],
+                       j->offset ? *j->offset : 0,
+                       j->codes.low,
+                       j->codes.high,
+                       j->codes.least,
+                       j->offset != NULL};
         if (j->backward)
             j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
         else
@@ -218,7 +228,7 @@ static int lsq_run(lsq_job *j, int32_t threads) {
 
 /* What forward and backward have in common. */
 static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                          const float *offset, float low, float high, float least) {
+                          const float *offset, lsq_range codes) {
     return (lsq_job){.kernels = kernels(),
                      .x = x,
                      .step = step,
@@ -226,17 +236,16 @@ static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const f
                      .columns = columns,
                      .rows = rows,
                      .per_row = per_row,
-                     .low = low,
-                     .high = high,
-                     .least = least};
+                     .codes = codes};
 }
 
 int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                  const float *offset, float low, float high, float least, float *value, float *codes, int32_t threads) {
+                  const float *offset, float low, float high, float least, float *value, float *codes,
+                  int32_t threads) {
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high, least);
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
     j.value = value, j.codes = codes;
     return lsq_run(&j, threads);
 }
@@ -260,17 +269,17 @@ static int32_t lsq_gradient(lsq_job j, double *grad_step, double *grad_offset, i
 }
 
 int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
-                                 int32_t per_row, const float *offset, float low, float high, float least, float *grad_x,
-                                 double *grad_step, double *grad_offset, int32_t threads) {
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high, least);
+                                 int32_t per_row, const float *offset, float low, float high, float least,
+                                 float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
     j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_value_backward;
     return lsq_gradient(j, grad_step, grad_offset, threads);
 }
 
 int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
-                                 int32_t per_row, const float *offset, float low, float high, float least, float *grad_x,
-                                 double *grad_step, double *grad_offset, int32_t threads) {
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, low, high, least);
+                                 int32_t per_row, const float *offset, float low, float high, float least,
+                                 float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
     j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_codes_backward;
     return lsq_gradient(j, grad_step, grad_offset, threads);
 }
