@@ -191,7 +191,7 @@ typedef struct {
     int64_t columns, chunks, group;
     int64_t rows;
     int32_t per_row;
-    lsq_range codes;
+    lsq_range range;
     float *value, *codes, *grad_x;
     lsq_backward backward;
     lsq_sums *sums;
@@ -206,9 +206,9 @@ static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
         int64_t n = j->columns - from < LSQ_CHUNK ? j->columns - from : LSQ_CHUNK;
         lsq_scale s = {j->step[j->per_row ? row : 0],
                        j->offset ? *j->offset : 0,
-                       j->codes.low,
-                       j->codes.high,
-                       j->codes.least,
+                       j->range.low,
+                       j->range.high,
+                       j->range.least,
                        j->offset != NULL};
         if (j->backward)
             j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
@@ -228,7 +228,7 @@ static int lsq_run(lsq_job *j, int32_t threads) {
 
 /* What forward and backward have in common. */
 static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                          const float *offset, lsq_range codes) {
+                          const float *offset, lsq_range range) {
     return (lsq_job){.kernels = kernels(),
                      .x = x,
                      .step = step,
@@ -236,7 +236,7 @@ static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const f
                      .columns = columns,
                      .rows = rows,
                      .per_row = per_row,
-                     .codes = codes};
+                     .range = range};
 }
 
 int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from lapis import LapisConfig, preset
 from lapis.cli.energy import command
-from lapis.energy import estimate, load_costs, save_tally
+from lapis.energy import CONVENTIONS, estimate, load_costs, save_tally
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Tally
@@ -119,7 +119,7 @@ def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> Non
     assert content["convention"] == "synaptic"
     assert content["costs"]["name"] == "mine"
     assert {row["cost_pj"] for row in content["operators"] if row["kind"] == "integer_accumulate"} == {0.2}
-    assert [one["convention"] for one in content["conventions"]] == ["paper", "full", "strict", "lenient", "synaptic"]
+    assert [one["convention"] for one in content["conventions"]] == list(CONVENTIONS)
     assert any(row["operator"] == "memory: fc1" for row in content["operators"])
     assert "memory access counted: every weight fetched once per image" in _run(*LARGE, "--memory", "once")
 

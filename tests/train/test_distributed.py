@@ -36,8 +36,8 @@ from lapis.train.log import Log
 
 write = Log.step
 
-def write_then_stop(log, row):
-    write(log, row)
+def write_then_stop(log, row, activity):
+    write(log, row, activity)
     if row["step"] == 5:
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -77,7 +77,8 @@ def _count(quantizer: ActivationQuantizer, x: Tensor) -> Tensor:
     # An odd stride visits every channel of an even-width activation.
     sample = flat[:: max(1, flat.numel() // SAMPLE) | 1]
     codes = plain_codes(sample, quantizer.step, quantizer.offset, quantizer.low, quantizer.high)
-    return torch.bincount(codes.abs().long(), minlength=quantizer.high + 1).double()
+    # A NaN has no code; the loss is NaN too, and the run stops.
+    return torch.bincount(codes.nan_to_num().abs().long(), minlength=quantizer.high + 1).double()
 
 
 class Silencer:

@@ -112,7 +112,7 @@ def test_a_relation_without_spike_times_is_refused(made: Any) -> None:
 
 def test_a_dot_product_in_torch_is_refused_too(made: Any) -> None:
     model, images = small_model(made.explained.config.replace(relation="dot"))
-    with pytest.raises(LapisError, match="dot product"):
+    with pytest.raises(LapisError, match="no time constants"):
         explain_model(model, images[0], Preprocess(model.config.image_size))
 
 
