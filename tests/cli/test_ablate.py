@@ -11,7 +11,7 @@ import pytest
 from lapis.cli import main
 from lapis.config import ActivationModes
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
-from lapis.train.ablate import DRIVING
+from lapis.train.recipe import DRIVING
 from lapis.train.studies import variants
 
 TINY = [

@@ -23,7 +23,7 @@ from lapis.nn.quantizer import as_integers
 from lapis.ops.integer_attention.eager import integer_attention
 from lapis.ops.integer_attention.reference import AffinityTables
 from lapis.ops.row_scale.eager import pow2_exponent
-from lapis.ops.tensors import round_half_up
+from lapis.ops.tensors import round_half_up, silence
 from lapis.preprocess import Preprocess
 from lapis.trace import Point, Trace, Watched
 
@@ -94,7 +94,7 @@ class TorchExecutor(nn.Module):
         return (token.double() @ self.head_weight + self.head_bias).long()
 
 
-class CodeRange(NamedTuple):
+class Coding(NamedTuple):
     """The codes of a measuring point: low..high, and 0 where the magnitude is below `least`."""
 
     low: int
@@ -102,12 +102,11 @@ class CodeRange(NamedTuple):
     least: int
 
     @classmethod
-    def of(cls, network: Network, point: Point, block: int) -> CodeRange:
+    def of(cls, network: Network, point: Point, block: int) -> Coding:
         return cls(network.low(point), network.config.window, network.least(point, block))
 
     def codes(self, whole: Tensor) -> Tensor:
-        z = whole.clamp(self.low, self.high)
-        return z if self.least <= 1 else z.masked_fill(z.abs() < self.least, 0.0)
+        return silence(whole.clamp(self.low, self.high), self.least)
 
 
 class AttentionExecutor(nn.Module):
@@ -125,7 +124,7 @@ class AttentionExecutor(nn.Module):
         self.norm = NormExecutor(block.attention_norm, network.eps)
         self.qkv, self.proj = LayerExecutor(block.qkv), LayerExecutor(block.proj)
         self.scale, self.shift = float(block.readout.scale), float(block.readout.shift)
-        self.ranges = {point: CodeRange.of(network, point, index) for point in _ATTENTION_POINTS}
+        self.ranges = {point: Coding.of(network, point, index) for point in _ATTENTION_POINTS}
         _keep(self, "table", tables.table.astype(np.float64))
         _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
         _keep(self, "delay", delay)
@@ -163,8 +162,8 @@ class FeedForwardExecutor(nn.Module):
         super().__init__()
         block: Block = network.blocks[index]
         self.index = index
-        self.input = CodeRange.of(network, "mlp_in", index)
-        self.hidden = CodeRange.of(network, "mlp_hidden", index)
+        self.input = Coding.of(network, "mlp_in", index)
+        self.hidden = Coding.of(network, "mlp_hidden", index)
         self.norm = NormExecutor(block.mlp_norm, network.eps)
         self.fc1, self.fc2 = LayerExecutor(block.fc1), LayerExecutor(block.fc2)
         _keep(self, "rise", block.rise)

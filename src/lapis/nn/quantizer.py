@@ -40,21 +40,21 @@ class Quantizer(Calibrated):
         return self.log_step.exp()
 
 
-# What training asks of every batch that a quantizer sees.
-Meter = Callable[["ActivationQuantizer", Tensor], None]
+# What is told of every batch that a quantizer gets.
+Observer = Callable[["ActivationQuantizer", Tensor], None]
 
 
 class ActivationQuantizer(Quantizer):
     """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < least; one step (and offset) per measuring point.
 
     low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. Below a kept share of 1, only
-    that share of the last axis, the largest values, may fire. A meter, where there is one, sees what comes in.
+    that share of the last axis, the largest values, may fire. An observer, where there is one, sees what comes in.
     """
 
     def __init__(self, window: int, mode: Mode, least: int = 1, kept_share: float = 1.0) -> None:
         super().__init__((), -window if mode == "signed" else 0, window)
         self.mode, self.least, self.kept_share = mode, least, kept_share
-        self.meter: Meter | None = None
+        self.observer: Observer | None = None
         self.offset = nn.Parameter(torch.zeros(())) if mode == "offset" else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ class ActivationQuantizer(Quantizer):
             self.calibrate(x)
         if self.kept_share < 1:
             x = keep_largest(x, self.kept_share)
-        if self.meter is not None:
-            self.meter(self, x)
+        if self.observer is not None:
+            self.observer(self, x)
         return x
 
     def _grad_scale(self, x: Tensor) -> float:

@@ -130,8 +130,8 @@ def int8_ratio(config: LapisConfig, tally: Tally) -> float:
 def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
     """The spikes over the images, and the energy per image at those activities, under the paper's convention."""
     tally = Tally()
-    for pixels, _ in _batches(subject.session.read(images), BATCH):
-        tally.add(subject.session.watch(pixels).trace)
+    for some, _ in _batches(images, BATCH):
+        tally.add(subject.session.watch(some).trace)
     return tally, estimate(subject.config, tally)
 
 

@@ -58,7 +58,8 @@ def operators(estimate: Estimate, per_block: bool = False) -> Table:
     for name, part in (("attention path", "attention"), ("whole model", None)):
         ours_mj = printed_mj(row for row in ours if part in (None, row.part))
         dense_mj = printed_mj(row for row in dense if part in (None, row.part))
-        table.add_row(name, "", "", "", "", str(ours_mj), str(dense_mj), style="bold")
+        operations = sum(row.count for row in ours if part in (None, row.part)) / 1e6
+        table.add_row(name, "", f"{operations:.3f}", "", "", str(ours_mj), str(dense_mj), style="bold")
         if ours_mj:
             table.add_row("  times less", "", "", "", "", "", f"{dense_mj / ours_mj:.1f}x")
     return table

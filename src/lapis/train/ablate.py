@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lapis.files import csv_text, save_figure, write_text
+from lapis.trace import POINTS
 from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
+from lapis.train.sparsity import mean_activity
 from lapis.train.studies import Study, Variant
 
 if TYPE_CHECKING:
@@ -17,10 +19,7 @@ if TYPE_CHECKING:
 
 ENERGY_LABEL = "energy per image, mJ (the paper's convention)"
 CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
-POINT_COLUMNS = ("attention_in", "q", "k", "v", "readout", "mlp_in", "mlp_hidden")
-# The points in front of a layer whose spikes are signed in our recipes; their mean is the activity of a run.
-DRIVING = ("attention_in", "v", "readout", "mlp_in")
-COLUMNS = ("variant", "seed", "top1", "top5", "images", "energy_mj", "activity", *POINT_COLUMNS, "steps", "seconds")
+COLUMNS = ("variant", "seed", "top1", "top5", "images", "energy_mj", "activity", *POINTS, "steps", "seconds")
 
 
 def run_study(
@@ -84,14 +83,13 @@ def _folder(out: Path, variant: str, seed: int) -> Path:
 
 def _record(name: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:
     activity, energy = summary.get("activity", {}), summary.get("energy") or {}
-    shares = [activity[point] for point in DRIVING if point in activity]
     return {
         "variant": name,
         "seed": seed,
         "energy_mj": energy.get("energy_mj", ""),
-        "activity": _mean(shares) if shares else "",
+        "activity": mean_activity(activity) if activity else "",
         **{key: summary[key] for key in ("top1", "top5", "images", "steps", "seconds")},
-        **{point: activity.get(point, "") for point in POINT_COLUMNS},
+        **{point: activity.get(point, "") for point in POINTS},
     }
 
 
@@ -100,7 +98,7 @@ def _plot(study: Study, title: str, records: list[dict[str, Any]], path: Path) -
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    by_spikes = study.name in ("sparsity", "silence")
+    by_spikes = study.drawn == "spikes"
     figure = Figure(figsize=(9.6 if by_spikes else 5.2, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     if by_spikes:
@@ -110,7 +108,7 @@ def _plot(study: Study, title: str, records: list[dict[str, Any]], path: Path) -
         against_activity.set_ylabel("test top-1 (%)")
     else:
         axes = figure.subplots()
-        if study.name == "relation":
+        if study.drawn == "variants":
             _bars(axes, records)
         else:
             _scatter(axes, records, "energy_mj", ENERGY_LABEL)

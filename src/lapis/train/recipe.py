@@ -15,6 +15,8 @@ from lapis.settings import with_settings
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice", "folder"]
 Precision = Literal["fp32", "bf16"]
 SilenceRule = Literal["deadline", "top_k"]
+# The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
+DRIVING = ("attention_in", "v", "readout", "mlp_in")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.ops.lsq.eager import plain_codes
 from lapis.train.distributed import Processes
-from lapis.train.recipe import Sparsity
+from lapis.train.recipe import DRIVING, Sparsity
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
@@ -39,7 +39,7 @@ class Meter:
         self._smooth: dict[str, list[Tensor]] = {}
         self._names = {quantizer: (point, block) for block, point, quantizer in model.quantizers()}
         for quantizer in self._names:
-            quantizer.meter = self._note
+            quantizer.observer = self._note
 
     def start(self) -> None:
         self.counting, self.counts = True, {}
@@ -120,8 +120,9 @@ class Silencer:
         """lambda sum_p w_p max(0, rho_p - target_p)**2, w_p the price of a spike, lambda growing from 0."""
         targets = self.targets(step)
         parts = [
-            self.prices[point] * (smooth[point] - targets[point]).clamp_min(0).square()
-            for point in smooth.keys() & targets.keys()
+            self.prices[point] * (smooth[point] - target).clamp_min(0).square()
+            for point, target in targets.items()
+            if point in smooth
         ]
         return self.sparsity.penalty * self._share(step) * torch.stack(parts).sum()
 
@@ -161,8 +162,8 @@ def activities(model: LapisViT, counts: dict[str, Tensor]) -> dict[str, float]:
 
 
 def mean_activity(activity: dict[str, float]) -> float:
-    """The mean over the points that feed a layer; the relation compares q and k whether they fire or not."""
-    shares = [share for point, share in activity.items() if point != "qk"]
+    """The mean over the points of DRIVING that are there."""
+    shares = [activity[point] for point in DRIVING if point in activity]
     return sum(shares) / len(shares) if shares else 0.0
 
 

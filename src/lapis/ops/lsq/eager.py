@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lapis.ops.tensors import round_half_up
+from lapis.ops.tensors import round_half_up, silence
 
 # Of x, the step and the offset; the numbers behind them have none.
 Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None, None]
@@ -48,8 +48,7 @@ def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: 
 
 
 def _rounded(u: Tensor, low: int, high: int, least: int) -> Tensor:
-    z = round_half_up(u).clamp_(low, high)
-    return z if least <= 1 else z.masked_fill_(z.abs() < least, 0.0)
+    return silence(round_half_up(u).clamp_(low, high), least)
 
 
 def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:

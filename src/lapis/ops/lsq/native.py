@@ -15,7 +15,7 @@ from lapis.errors import LapisError
 
 Float = npt.NDArray[np.float32]
 # The lowest, the highest and the least code that fires.
-CodeRange = tuple[int, int, int]
+CodeRange = tuple[float, float, float]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,8 @@ from torch import Tensor
 from lapis import native
 from lapis.ops.lsq import eager
 from lapis.ops.lsq.eager import Gradients
+from lapis.ops.lsq.native import CodeRange
 from lapis.ops.tensors import served_natively, threads
-
-# The lowest, the highest and the least code that fires.
-CodeRange = tuple[float, float, float]
 
 
 def lsq_value(
