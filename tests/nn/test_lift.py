@@ -85,3 +85,18 @@ def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
     assert is_calibrated(lifted)
     trace = lifted.watch(images).trace
     assert all((trace[block, "readout"] > 0).mean() > 0.5 for block in range(3)), "lifted values are above zero"
+
+
+def test_values_are_lifted_by_less_than_half_of_their_offset() -> None:
+    # The mass of a power-of-two row multiplies what is added to the values, and without any of it half of them are lost.
+    modes = dataclasses.replace(ActivationModes.all("signed"), v="unsigned")
+    model, images = network(CONFIG.replace(row_scale="pow2", modes=modes))
+    whole = LapisViT(CONFIG.replace(row_scale="pow2", modes=dataclasses.replace(modes, v="offset"))).eval()
+    whole.load_state_dict(model.state_dict(), strict=False)
+    calibrate(whole, [images])
+    for old, new, free in zip(model.blocks, lift(model, [images]).blocks, whole.blocks, strict=True):
+        assert free.attn.v is not None
+        assert free.attn.v.offset is not None
+        shift = (old.attn.qkv.bias - new.attn.qkv.bias)[2 * CONFIG.width :]
+        share = (shift / free.attn.v.offset).detach()
+        assert bool(((share > 0.1) & (share < 0.5)).all())
