@@ -88,7 +88,7 @@ def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
 
 
 def test_values_are_lifted_by_less_than_half_of_their_offset() -> None:
-    # The mass of a power-of-two row multiplies what is added to the values, and without any of it half of them are lost.
+    # The mass of a power-of-two row multiplies what is added to the values; if nothing is added, half of them are lost.
     modes = dataclasses.replace(ActivationModes.all("signed"), v="unsigned")
     model, images = network(CONFIG.replace(row_scale="pow2", modes=modes))
     whole = LapisViT(CONFIG.replace(row_scale="pow2", modes=dataclasses.replace(modes, v="offset"))).eval()
