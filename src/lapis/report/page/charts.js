@@ -377,3 +377,17 @@ Charts.energy = (host, { rows, label }) => {
     Charts.make("text", { x: width - 4, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, says);
   });
 };
+
+/** The energy of a report: what it is measured on in a sentence, the chart, and its key. */
+Charts.energyReport = ({ energy, activities, measured }, images) => {
+  const rows = energy.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
+  rows.push({ name: "whole model", ours: energy.energy_mj, dense: energy.dense_energy_mj, total: true });
+  const says = `${Charts.number(energy.energy_mj)} mJ per image against ${Charts.number(energy.dense_energy_mj)} mJ dense`;
+  const shares = Object.entries(activities).map(
+    ([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`,
+  );
+  byId("energy-head").textContent =
+    `Estimated: ${says}, at the activities measured over ${measured} ${images}: ${shares.join(", ")}.`;
+  Charts.energy(byId("energy"), { rows, label: says });
+  Charts.energyKey(byId("energy-says"), `Convention ${energy.convention}: ${energy.counted}; ${energy.node}`);
+};

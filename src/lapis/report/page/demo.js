@@ -4,7 +4,7 @@
 const data = JSON.parse(byId("data").textContent);
 
 const whole = (n) => Math.round(n).toLocaleString("en");
-const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
+const line = Dom.row;
 
 function headline() {
   const { accuracy, energy, speed, equality } = data;
@@ -82,18 +82,7 @@ function equality() {
 }
 
 function energy() {
-  const made = data.energy;
-  const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
-  rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
-  const says = `${Charts.number(made.energy_mj)} mJ per image against ${Charts.number(made.dense_energy_mj)} mJ dense`;
-  byId("energy-head").textContent =
-    `${says}, at the activities measured over ${data.measured} images: ` +
-    Object.entries(data.activities)
-      .map(([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`)
-      .join(", ") +
-    ".";
-  Charts.energy(byId("energy"), { rows, label: says });
-  Charts.energyKey(byId("energy-says"), `Convention ${made.convention}: ${made.counted}; ${made.node}`);
+  Charts.energyReport(data, "images");
 }
 
 function speed() {

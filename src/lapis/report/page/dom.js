@@ -11,6 +11,9 @@ function element(tag, properties = {}, ...children) {
 
 const Dom = {};
 
+/** A row of a table: each text in a cell of this tag. */
+Dom.row = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
+
 /** The button that switches between light and dark; `redraw` is for what takes its colours from the style sheet. */
 Dom.themeButton = (redraw) => {
   byId("theme").addEventListener("click", () => {
