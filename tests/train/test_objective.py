@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
+from lapis.nn.basis import _sparse_rotations, turn_tokens
 from lapis.nn.model import Tapped
 from lapis.train.objective import Objective, feature_distillation, logit_distillation, soft_cross_entropy
 from lapis.train.recipe import Distill
@@ -57,11 +59,20 @@ def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
     assert objective.project.weight.grad is not None
 
 
-def test_a_student_equal_to_its_teacher_has_nothing_to_distil() -> None:
-    student = LapisViT(DENSE)
-    objective = Objective(student, BLOCKS, 8)
-    images = torch.randn(2, 3, 8, 8)
-    terms = objective(images, torch.eye(3)[:2], student.tap(images, (0, 1)))
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_student_that_is_its_teacher_in_any_basis_has_nothing_to_distil(turned: bool) -> None:
+    torch.manual_seed(0)
+    teacher = LapisViT(DENSE).eval()
+    student = copy.deepcopy(teacher)
+    if turned:
+        few = torch.randn(1, 40, DENSE.width)
+        turn_tokens(student, _sparse_rotations(few, keep_mean=True)[0])
+    objective, images = Objective(student, BLOCKS, 8), torch.randn(4, 3, 8, 8)
+    taught = teacher.tap(images, (0, 1))
+    objective.align(images, taught)
+    assert objective.project is not None
+    assert torch.allclose(objective.project.weight, torch.eye(8), atol=1e-3) is not turned
+    terms = objective(images, torch.eye(3)[[0, 1, 2, 0]], taught)
     assert float(terms.logit) == pytest.approx(0, abs=1e-5)
     assert float(terms.feature) == pytest.approx(0, abs=1e-5)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lapis.config import LapisConfig, Mode
+from lapis.nn.basis import find_positive_values
 from lapis.nn.block import Block
 from lapis.nn.calibrate import calibrate
 from lapis.nn.linear import Linear
@@ -25,33 +26,28 @@ from lapis.relations import rule_of
 LIFTED = ("attention_in", "qk", "v", "mlp_in")
 # A distance does not see a shift that queries and keys share; a product does.
 LIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
-# How much of its best offset v is lifted by. A power-of-two row has a mass between 0.71 and 1.41 and multiplies the
-# constant too: the packaged network, lifted, is right on 35 % of CIFAR-10 with the whole offset, on 31 % with none,
-# which loses half of the values, and on 77 % with a third.
-LIFT_V = 0.35
 
 
+@torch.no_grad()
 def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
-    """`model` calibrated on images, each unsigned point of LIFTED shifted by the best offset for it, v by a share."""
+    """`model` calibrated on images, each unsigned point of LIFTED shifted by the best offset for it.
+
+    Unsigned values are rotated first and shifted by less: a power-of-two row multiplies the shift with its mass.
+    """
     twin = LapisViT(_exchange(model.config, "unsigned", "offset"))
     twin.load_state_dict(model.state_dict(), strict=False)
     twin.to(model.norm.weight.device).train(model.training)
     images = list(batches)
     calibrate(twin, images)
     if model.config.modes.v == "unsigned":
-        _lower_values(twin)
+        find_positive_values(twin, torch.cat(images).float())
+        for block in twin.blocks:
+            quantizer = required(block.attn.v)
+            _offset(quantizer).zero_()
+            quantizer.mark_ready(False)
     lifted = fold_offsets(twin)
-    with torch.no_grad():  # v and the readout get other values than before the shift, so their steps are found here
-        lifted(torch.cat(images).float())
+    lifted(torch.cat(images).float())  # finds the steps of v and the readout, which get other values than before
     return lifted
-
-
-@torch.no_grad()
-def _lower_values(model: LapisViT) -> None:
-    for block in model.blocks:
-        quantizer = required(block.attn.v)
-        _offset(quantizer).mul_(LIFT_V)
-        quantizer.mark_ready(False)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from lapis.energy import energy_of, save_tally
 from lapis.errors import LapisError
 from lapis.files import check_folder, remove_unfinished, write_text
 from lapis.native import CodesError
+from lapis.nn.basis import find_sparse_basis
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
 from lapis.nn.lift import lift
@@ -139,10 +140,13 @@ class Run:
         self.total = max(1, round(optim.epochs * self.steps_per_epoch))
         self.warmup = round(optim.warmup_epochs * self.steps_per_epoch)
         self.evaluate_every = max(1, round(recipe.keep.evaluate_epochs * self.steps_per_epoch))
-        student = self._calibrated(start_network(recipe.model, recipe.start, recipe.seed).to(device))
+        few = self._calibration_images()
+        student = self._calibrated(start_network(recipe.model, recipe.start, recipe.seed).to(device), few)
         self.teacher = load_teacher(recipe, device)
         teacher_width = None if self.teacher is None else self.teacher.model.config.width
         self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()
+        if self.teacher is not None:
+            self.objective.align(few, self.teacher(few))
         self.module: nn.Module = self.objective
         if processes.world > 1:
             self.module = DistributedDataParallel(self.objective, **{_SYNC_BUFFERS: False})  # type: ignore[arg-type]
@@ -166,17 +170,21 @@ class Run:
         return self.student if self.average is None else self.average.model
 
     @torch.no_grad()
-    def _calibrated(self, model: LapisViT) -> LapisViT:
-        """Find the steps and taus that the first weights lack, on training images without augmentation."""
-        if is_calibrated(model):
-            return model
+    def _calibrated(self, model: LapisViT, images: Tensor) -> LapisViT:
+        """Find the steps and taus that the first weights lack, and the axes where the recipe asks for them."""
+        if not is_calibrated(model):
+            if self.recipe.lift:
+                return lift(model, [images])
+            model.eval()(images)
+        if self.recipe.sparsity.basis:
+            find_sparse_basis(model, images)
+        return model
+
+    def _calibration_images(self) -> Tensor:
+        """Training images without augmentation."""
         few = spread(self.train_images, self.recipe.data.calibrate)
         pixels = torch.cat([batch.pixels for batch in self._test_batches(few, 0, 1)]).to(self.processes.device)
-        images = normalise(pixels, self.recipe.preprocess)
-        if self.recipe.lift:
-            return lift(model, [images])
-        model.eval()(images)
-        return model
+        return normalise(pixels, self.recipe.preprocess)
 
     def run(self) -> dict[str, Any]:
         started = time.monotonic() - self.progress.seconds

@@ -38,9 +38,22 @@ class Objective(nn.Module):
         if teacher_width is not None and distill.feature:
             width = student.config.width
             self.project = nn.Linear(width, teacher_width)
-            if width == teacher_width:  # with equal widths, start from the identity
-                nn.init.eye_(self.project.weight)
-                nn.init.zeros_(self.project.bias)
+
+    @torch.no_grad()
+    def align(self, images: Tensor, teacher_output: Tapped) -> None:
+        """Start P, where both widths are equal, from the rotation that brings the student's first tokens nearest.
+
+        It is the identity for a student with the weights of its teacher, and turns back one in another basis.
+        """
+        if self.project is None or self.project.in_features != self.project.out_features:
+            return
+        ours = self.student.eval().tap(images, self.distill.student_blocks).features
+        self.student.train()
+        pairs = zip(ours, teacher_output.features, strict=True)
+        product = sum((theirs.flatten(0, 1).double().T @ own.flatten(0, 1).double()) for own, theirs in pairs)
+        left, _, right = torch.linalg.svd(product)
+        self.project.weight.copy_(left @ right)
+        self.project.bias.zero_()
 
     def forward(self, images: Tensor, targets: Tensor, teacher_output: Tapped | None) -> Terms:
         taps = () if self.project is None else self.distill.student_blocks

@@ -103,7 +103,8 @@ class Sparsity:
     The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
     steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
     `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. As a control, the
-    rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals.
+    rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals. With `basis`,
+    the first weights are turned to axes in which few values are large, see `lapis.nn.basis`.
     """
 
     attention_in: float = 1.0
@@ -117,6 +118,7 @@ class Sparsity:
     every: int = 5
     penalty: float = 0.0
     rule: SilenceRule = "deadline"
+    basis: bool = False
 
     def __post_init__(self) -> None:
         for name in (*self.goals(), "ramp", "settle"):

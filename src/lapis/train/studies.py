@@ -82,8 +82,10 @@ LADDER: dict[str, dict[str, Any]] = {
 
 def _sparsity(base: str, settings: Settings) -> list[Variant]:
     recipe, names = _stage(base, settings), list(LADDER)
+    first = recipe.sparsity
+    # The axes are chosen once, before the first rung.
     return [
-        Variant(name, replace(recipe, sparsity=replace(recipe.sparsity, **LADDER[name])), after)
+        Variant(name, replace(recipe, sparsity=replace(first, basis=first.basis and not after, **LADDER[name])), after)
         for name, after in zip(names, [None, *names[:-1]], strict=True)
     ]
 

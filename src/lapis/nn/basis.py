@@ -1,0 +1,208 @@
+"""Rotate a network to axes along which few values are large: the same network, which loses less by silence.
+
+A deadline silences the smallest values. How much that loses depends on the axes in which values are written, and two
+kinds of axes are free to choose. All tokens between blocks may be rotated together, if the layers that write and read
+them are rotated with them: a norm does not see it as long as the mean of a token stays the same. The values of a head
+may be rotated, if its part of the output projection is. Queries and keys may not: an l1 distance depends on the axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lapis.nn.attention import Attention
+from lapis.nn.linear import Linear
+from lapis.nn.model import LapisViT
+
+# The search for a rotation: Adam on the entries of a skew-symmetric matrix.
+STEPS = 250
+RATE = 0.02
+BATCH = 2048
+# Tokens that are kept per place of measurement.
+TOKENS = 4096
+# A power-of-two row has a mass between 0.71 and 1.41, near 1 in the mean, and this variance; it multiplies a shift.
+ROW_VARIANCE = 0.04
+
+
+@torch.no_grad()
+def find_sparse_basis(model: LapisViT, images: Tensor) -> None:
+    """Rotate `model` in place to the axes in which the values seen on `images` have the least l1 norm.
+
+    Its logits stay the same but for rounding; the quantizers of changed values and weights are calibrated anew.
+    """
+    tokens, values = _collect(model, images)
+    turn_tokens(model, _sparse_rotations(torch.cat(tokens)[None], keep_mean=True)[0])
+    for block, seen in zip(model.blocks, values, strict=True):
+        heads = torch.cat([part / _root_mean_square(part) for part in seen], dim=1)
+        turn_values(block.attn, _sparse_rotations(heads, keep_mean=False))
+    _forget_steps(model)
+    model.eval()(images)
+
+
+@torch.no_grad()
+def find_positive_values(model: LapisViT, images: Tensor) -> None:
+    """Rotate and shift the values of each head of `model`, in place, so that few are negative.
+
+    The output projection turns them back, and its bias takes the shift away, as far as rows have a mass of 1.
+    """
+    _, values = _collect(model, images)
+    for block, (heads, _) in zip(model.blocks, values, strict=True):
+        scales = _root_mean_square(heads)
+        rotations, shifts = _positive_rotations(heads / scales)
+        turn_values(block.attn, rotations)
+        shift = (shifts * scales[..., 0]).flatten()
+        block.attn.qkv.bias[-len(shift) :].add_(shift)
+        block.attn.proj.bias.sub_(block.attn.proj.weight @ shift)
+
+
+@torch.no_grad()
+def turn_tokens(model: LapisViT, rotation: Tensor) -> None:
+    """Write all tokens x between blocks as x R, R (D, D) orthogonal with R 1 = 1; norms lose their gains and biases."""
+    embed = model.patch_embed.proj
+    embed.weight.copy_(torch.einsum("ed,eabc->dabc", rotation, embed.weight))
+    assert embed.bias is not None
+    for row in (embed.bias, model.cls_token, *([] if model.pos_embed is None else [model.pos_embed])):
+        row.copy_(row @ rotation)
+    for block in model.blocks:
+        for norm, reader, writer, gain in (
+            (block.norm1, block.attn.qkv, block.attn.proj, block.gamma_1),
+            (block.norm2, block.mlp.fc1, block.mlp.fc2, block.gamma_2),
+        ):
+            _take_grid(reader)
+            _take_grid(writer)
+            _turn_reader(norm, reader, rotation)
+            if gain is not None:
+                writer.weight.mul_(gain[:, None])
+                writer.bias.mul_(gain)
+                gain.fill_(1.0)
+            writer.weight.copy_(rotation.T @ writer.weight)
+            writer.bias.copy_(writer.bias @ rotation)
+    _turn_reader(model.norm, model.classifier, rotation)
+
+
+@torch.no_grad()
+def turn_values(attention: Attention, rotations: Tensor) -> None:
+    """Write the values v of each head as v R_h; rotations (H, C, C)."""
+    heads, channels, _ = rotations.shape
+    width = heads * channels
+    _take_grid(attention.qkv)
+    _take_grid(attention.proj)
+    weight = attention.qkv.weight[2 * width :]
+    weight.copy_(torch.einsum("hed,hew->hdw", rotations, weight.unflatten(0, (heads, channels))).flatten(0, 1))
+    bias = attention.qkv.bias[2 * width :]
+    bias.copy_(torch.einsum("hed,he->hd", rotations, bias.unflatten(0, (heads, channels))).flatten())
+    columns = attention.proj.weight.unflatten(1, (heads, channels))
+    attention.proj.weight.copy_(torch.einsum("whe,hed->whd", columns, rotations).flatten(1))
+
+
+def _turn_reader(norm: nn.LayerNorm, layer: nn.Linear, rotation: Tensor) -> None:
+    """W (g x + b) + c  ->  (W diag(g) R) (x R) + (c + W b), row vectors x."""
+    layer.bias.add_(layer.weight @ norm.bias)
+    layer.weight.copy_(layer.weight * norm.weight @ rotation)
+    norm.weight.fill_(1.0)
+    norm.bias.zero_()
+
+
+def _take_grid(layer: Linear) -> None:
+    """Replace quantized weights by what they stand for; the rotated ones lie on no grid yet."""
+    if layer.quantizer is not None and bool(layer.quantizer.ready):
+        layer.weight.copy_(layer.quantizer(layer.weight))
+        layer.quantizer.mark_ready(False)
+
+
+def _forget_steps(model: LapisViT) -> None:
+    for _, point, quantizer in model.quantizers():
+        if point in ("attention_in", "v", "readout", "mlp_in"):
+            quantizer.mark_ready(False)
+
+
+def _collect(model: LapisViT, images: Tensor) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Normalised tokens (n, D) in front of each block's layers; for each block, values and mixed values (H, n, C)."""
+    tokens: list[Tensor] = []
+    values: list[list[Tensor]] = []
+    with _watched(model, tokens, values):
+        model.eval()(images)
+    return tokens, values
+
+
+@contextmanager
+def _watched(model: LapisViT, tokens: list[Tensor], values: list[list[Tensor]]) -> Iterator[None]:
+    heads, width = model.config.heads, model.config.width
+
+    def note_tokens(_: nn.Module, inputs: tuple[Tensor]) -> None:
+        tokens.append(_sample(F.layer_norm(inputs[0], (width,))))
+
+    def note_values(_: nn.Module, __: tuple[Tensor], out: Tensor) -> None:
+        values.append([_by_head(out[..., 2 * width :], heads)])
+
+    def note_mixed(_: nn.Module, inputs: tuple[Tensor]) -> None:
+        values[-1].append(_by_head(inputs[0], heads))
+
+    handles = [
+        handle
+        for block in model.blocks
+        for handle in (
+            block.norm1.register_forward_pre_hook(note_tokens),
+            block.norm2.register_forward_pre_hook(note_tokens),
+            block.attn.qkv.register_forward_hook(note_values),
+            block.attn.proj.register_forward_pre_hook(note_mixed),
+        )
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """(B, N, H C) -> (H, n, C)."""
+    split: Tensor = _sample(x).unflatten(-1, (heads, -1))
+    return split.transpose(0, 1)
+
+
+def _root_mean_square(heads: Tensor) -> Tensor:
+    """(H, n, C) -> (H, 1, 1)."""
+    return heads.square().mean(dim=(1, 2), keepdim=True).sqrt().clamp_min(1e-12)
+
+
+def _sample(x: Tensor) -> Tensor:
+    rows = x.detach().float().flatten(0, -2)
+    return rows[:: max(1, len(rows) // TOKENS)].clone()
+
+
+def _sparse_rotations(rows: Tensor, keep_mean: bool) -> Tensor:
+    """Orthogonal R (G, D, D) with small means of |x R| over rows x (G, n, D); with `keep_mean`, R 1 = 1."""
+    rotations, _ = _search(rows, lambda turned, _: turned.abs().mean(), keep_mean)
+    return rotations
+
+
+def _positive_rotations(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """R (G, D, D) and s (G, D): x R + s has a small negative part, for rows x (G, n, D) with a mean square of 1."""
+    return _search(rows, lambda x, s: (x + s[:, None]).clamp_max(0).square().mean() + ROW_VARIANCE * s.square().mean())
+
+
+@torch.enable_grad()
+def _search(rows: Tensor, loss: Callable[[Tensor, Tensor], Tensor], keep_mean: bool = False) -> tuple[Tensor, Tensor]:
+    """Orthogonal R (G, D, D) and shifts s (G, D) with a small loss(x R, s), for rows x (G, n, D)."""
+    groups, count, width = rows.shape
+    generator = torch.Generator().manual_seed(0)
+    entries = torch.zeros(groups, width, width, device=rows.device, requires_grad=True)
+    shifts = torch.zeros(groups, width, device=rows.device, requires_grad=True)
+    centre = torch.eye(width, device=rows.device) - (1 / width if keep_mean else 0)
+    optimizer = torch.optim.Adam([entries, shifts], lr=RATE)
+
+    def rotations() -> Tensor:
+        return torch.matrix_exp(centre @ (entries - entries.mT) @ centre)
+
+    for _ in range(STEPS):
+        chosen = torch.randint(count, (min(BATCH, count),), generator=generator).to(rows.device)
+        optimizer.zero_grad()
+        (groups * loss(rows[:, chosen] @ rotations(), shifts)).backward()
+        optimizer.step()
+    return rotations().detach(), shifts.detach()
