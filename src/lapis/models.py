@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +25,7 @@ from lapis.pack.format import METADATA_KEY
 from lapis.pack.reader import read_metadata
 from lapis.preprocess import Preprocess
 from lapis.trace import Point
+from lapis.turns import cached
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
@@ -124,7 +124,7 @@ class Opened:
             for point in tally.activities()
         }
 
-    @cached_property
+    @cached
     def _packed(self) -> Network:
         assert self.path is not None
         return pack.load(self.path)

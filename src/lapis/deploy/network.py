@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.trace import POINTS, Point
+from lapis.turns import cached
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)
@@ -195,7 +195,7 @@ class Network(_Frozen):
         """Integer logits as the real numbers that they stand for."""
         return arithmetic.real_logits(logits, self.head_exponent)
 
-    @cached_property
+    @cached
     def delays(self) -> tuple[npt.NDArray[np.int64] | None, ...]:
         """(H, N, N) of every block, None where positions are absolute."""
         index = relative_offsets(self.config.grid) if self.config.relative_position else None
@@ -206,7 +206,7 @@ class Network(_Frozen):
             for block in self.blocks
         )
 
-    @cached_property
+    @cached
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
         stored = [block.affinity for block in self.blocks if block.affinity is not None]
