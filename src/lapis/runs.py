@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from lapis.errors import LapisError
+from lapis.files import parse_json
 
 BEST_FILE, LAST_FILE = "best.safetensors", "last.safetensors"
 # The networks of a run, best first.
@@ -24,10 +24,7 @@ TRAINED_SLICE = "trained_slice"
 
 def checkpoint_metadata(path: Path, text: object) -> dict[str, Any]:
     """The metadata of a checkpoint, which holds at least its configuration."""
-    try:
-        metadata = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError) as error:
-        raise LapisError(f"{path}: its Lapis metadata is not JSON ({error})") from error
+    metadata = parse_json(text, f"{path}: its Lapis metadata") if isinstance(text, str) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("config"), dict):
         raise LapisError(f"{path}: its Lapis metadata has no configuration")
     return metadata

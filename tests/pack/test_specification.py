@@ -30,20 +30,20 @@ from lapis.deploy.network import (
     FRACTION_BITS,
     FREE_ENTRIES,
     LONGEST_DELAY,
+    MAX_CLASS_NAME,
     MAX_CODE_DISTANCE,
     MAX_HEAD_EXPONENT,
     MAX_PATCH_SHIFT,
     TEST_IMAGES,
 )
 from lapis.deploy.synthetic import random_network
+from lapis.files import MAX_DIGITS
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, pack
 from lapis.pack.format import (
     DTYPES,
     FIELDS,
     LIMITS,
-    MAX_CLASS_NAME,
-    MAX_DIGITS,
     MAX_HEADER,
     MAX_MLP_RATIO,
     METADATA_KEY,

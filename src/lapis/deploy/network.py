@@ -38,6 +38,7 @@ MAX_PATCH_SHIFT = 30
 # Leak steps that a position may add; tables of affinities grow with them.
 LONGEST_DELAY = (1 << 14) - 1
 MAX_HEAD_EXPONENT = 40
+MAX_CLASS_NAME = 256
 # The largest distance between codes. Membranes are computed step by step, as many as there are distances.
 MAX_CODE_DISTANCE = 1 << 14
 # Entries of tables that any network may ask for, and further ones per byte of its arrays: what is built when a file is
@@ -328,6 +329,7 @@ def check_network(network: Network) -> None:
         raise LapisError(f"preprocessing makes {network.preprocess.size} pixels, the network takes {config.image_size}")
     if len(network.class_names) not in (0, config.classes):
         raise LapisError(f"{len(network.class_names)} class names were given for {config.classes} classes")
+    check_class_names(network.class_names)
     check_trained_slice(network.trained_slice)
     if not 0 <= network.head_exponent <= MAX_HEAD_EXPONENT:
         raise LapisError(f"head_exponent={network.head_exponent} is outside 0..{MAX_HEAD_EXPONENT}")
@@ -344,6 +346,15 @@ def check_network(network: Network) -> None:
     _check_ends(network)
     for index, block in enumerate(network.blocks):
         _check_block(network, f"blocks.{index}", block)
+
+
+def check_class_names(names: Sequence[Any]) -> None:
+    """Raise an error for names that no file may hold."""
+    if not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
+        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
+    # JSON can contain half of a surrogate pair, which is not a character and cannot be printed.
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
+        raise LapisError("class_names hold half of a surrogate pair, which is not a character")
 
 
 def check_trained_slice(numbers: Sequence[int]) -> None:

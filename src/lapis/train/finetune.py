@@ -16,7 +16,7 @@ from lapis.data.loader import UNREADABLE_SHARE
 from lapis.data.own import unreadable
 from lapis.display import Display
 from lapis.errors import LapisError
-from lapis.files import remove_unfinished, write_text
+from lapis.files import read_json, remove_unfinished, write_text
 from lapis.nn.checkpoint import save_network
 from lapis.runs import TRAINED_SLICE
 from lapis.train.continued import train_or_continue
@@ -48,7 +48,7 @@ def is_started(plan: Plan) -> bool:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
-    changed = differences(json.loads(file.read_text(encoding="utf-8")), _plain(plan))
+    changed = differences(read_json(file), _plain(plan))
     if changed:
         words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
         raise LapisError(f"{out} was started otherwise ({'; '.join(words[:4])}); choose another --out")
