@@ -11,7 +11,8 @@ from lapis.files import parse_json
 BEST_FILE, LAST_FILE = "best.safetensors", "last.safetensors"
 # The networks of a run, best first.
 NETWORK_FILES = (BEST_FILE, LAST_FILE)
-STATE_FILE = "state.pt"
+# The state of a run, the one saved before it, and the file by which other runs are kept out.
+STATE_FILE, PREVIOUS_STATE_FILE, LOCK_FILE = "state.pt", "state.previous.pt", ".running"
 RECIPE_FILE, SUMMARY_FILE, ACTIVITY_FILE = "recipe.json", "summary.json", "activity.json"
 STEPS_FILE, EVALUATIONS_FILE, CURVES_FILE = "steps.csv", "evaluations.jsonl", "curves.png"
 UNREADABLE_FILE = "unreadable.txt"

@@ -52,4 +52,5 @@ def _renew() -> None:
         turns.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_renew)

@@ -18,10 +18,11 @@ from lapis.display import Display
 from lapis.errors import LapisError
 from lapis.files import read_json, remove_unfinished, write_text
 from lapis.nn.checkpoint import save_network
-from lapis.runs import TRAINED_SLICE
+from lapis.runs import LOCK_FILE, TRAINED_SLICE
 from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
 from lapis.train.head import fit_head
+from lapis.train.hold import hold_folder
 from lapis.train.plan import START_FILE, Plan
 from lapis.train.recipe import differences
 from lapis.train.start import start_network
@@ -45,7 +46,7 @@ def is_started(plan: Plan) -> bool:
     """Whether `plan.out` holds a fine-tuning, which must be of this plan."""
     out, file = plan.out, plan.out / PLAN_FILE
     if not file.is_file():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if out.exists() and (not out.is_dir() or any(item.name != LOCK_FILE for item in out.iterdir())):
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
     changed = differences(read_json(file), _plain(plan))
@@ -57,6 +58,11 @@ def is_started(plan: Plan) -> bool:
 
 def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     """Run the plan, or what is left of it; None if it was stopped."""
+    with hold_folder(plan.out):
+        return _finetune(plan, processes, quiet, report)
+
+
+def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     if not is_started(plan):
         _check_readable(plan, quiet, report)
         _create(plan)
