@@ -14,7 +14,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native emulate sanitize bench docs wheel clean
+.PHONY: help demo test check format native emulate sanitize faults bench docs wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -81,6 +81,10 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
 	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py
+
+# A training run killed fifty times; the tests of every day do it six times.
+faults: $(READY)  ## kill, starve and damage a training run, and resume it
+	LAPIS_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/train/test_faults.py
 
 bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels

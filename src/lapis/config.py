@@ -229,7 +229,10 @@ class LapisConfig:
         """The inverse of `to_dict`, for files: every field is checked."""
         if not isinstance(fields, dict):
             raise LapisError(f"a configuration is a table of fields, not {type(fields).__name__}")
-        return cls().replace(**fields)
+        try:
+            return cls().replace(**fields)
+        except (TypeError, AttributeError) as error:
+            raise LapisError(f"its configuration has a field of the wrong type ({error})") from error
 
 
 def _presets() -> dict[str, LapisConfig]:

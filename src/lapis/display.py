@@ -9,6 +9,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lapis.terminal import printable, say
+
 # Seconds between lines where there is no terminal.
 LINE_SECONDS = 20.0
 
@@ -17,6 +19,7 @@ class Display:
     """One task from 0 to `total`; a quiet display shows nothing."""
 
     def __init__(self, name: str, total: int, done: int = 0, quiet: bool = False) -> None:
+        name = printable(name)
         self.name, self.total, self.done, self.quiet = name, total, done, quiet
         self.console = Console(stderr=True)
         self.started, self.first, self.last_line = time.monotonic(), done, 0.0
@@ -51,16 +54,16 @@ class Display:
         now = time.monotonic()
         if not self.quiet and (now - self.last_line >= LINE_SECONDS or done >= self.total):
             self.last_line = now
-            print(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), file=sys.stderr, flush=True)
+            say(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), error=True)
 
     def print_line(self, line: str) -> None:
         """Print a separate line above the bar."""
         if self.quiet:
             return
         if self.console.is_terminal:
-            self.bar.console.print(line, highlight=False, markup=False)
+            self.bar.console.print(printable(line), highlight=False, markup=False)
         else:
-            print(line, file=sys.stderr, flush=True)
+            say(line, error=True)
 
     def _left(self, now: float) -> str:
         steps = self.done - self.first

@@ -1,9 +1,13 @@
-"""Atomic writing: a file is complete or does not exist, and a failure leaves no folder behind."""
+"""Atomic writing: a file is complete or does not exist, and a failure leaves no folder behind.
+
+JSON that others may have written is read here too.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +19,8 @@ from lapis.errors import LapisError
 
 # The name of a file that is still being written; a killed process may leave one.
 PARTIAL = ".partial-"
+# Digits of an integer in JSON: enough for any count or offset, and fast to convert.
+MAX_DIGITS = 19
 
 
 @contextmanager
@@ -99,8 +105,8 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically, as UTF-8."""
-    write_atomically(path, text.encode())
+    """Write text atomically, as UTF-8; bytes of a file's name that are no text become escapes."""
+    write_atomically(path, text.encode(errors="backslashreplace"))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
@@ -117,3 +123,28 @@ def save_figure(path: Path, figure: Any, **options: Any) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", **{"dpi": 120, **options})
     write_atomically(path, buffer.getvalue())
+
+
+def parse_json(text: str | bytes, what: str, **hooks: Any) -> Any:
+    """Parse JSON that others may have written; every way to fail is one error, which starts with `what`."""
+    try:
+        return json.loads(text, **{"parse_int": _short_integer, **hooks})
+    except LapisError as error:
+        raise LapisError(f"{what} {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise LapisError(f"{what} is not JSON ({type(error).__name__})") from error
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise LapisError(f"cannot read {path}: {error.strerror}") from error
+    return parse_json(data, str(path))
+
+
+def _short_integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise LapisError(f"holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are allowed")
+    return int(digits)

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lapis import assets, pack, runs
 from lapis.config import LapisConfig, nearest
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names, check_trained_slice
 from lapis.energy import load_tally
 from lapis.errors import LapisError
 from lapis.pack.format import METADATA_KEY
 from lapis.pack.reader import read_metadata
 from lapis.preprocess import Preprocess
 from lapis.trace import Point
+from lapis.turns import cached
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
@@ -76,14 +76,21 @@ class Opened:
         if self.kind == "packed":
             return self._packed.class_names
         names = self.metadata.get("class_names", [])
-        return tuple(str(name) for name in names) if len(names) == self.config.classes else ()
+        if not isinstance(names, list):
+            raise LapisError(f"{self.source}: class_names must be a list of words")
+        check_class_names(names)
+        return tuple(names) if len(names) == self.config.classes else ()
 
     @property
     def trained_slice(self) -> tuple[int, ...]:
         """The numbers of the packaged test images that it was trained on."""
         if self.kind == "packed":
             return self._packed.trained_slice
-        return tuple(self.metadata.get(runs.TRAINED_SLICE, ()))
+        numbers = self.metadata.get(runs.TRAINED_SLICE, [])
+        if not isinstance(numbers, list):
+            raise LapisError(f"{self.source}: {runs.TRAINED_SLICE} must be a list of numbers")
+        check_trained_slice(numbers)
+        return tuple(numbers)
 
     def network(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
         """The deployed form: a packed file as it is, a checkpoint converted."""
@@ -124,7 +131,7 @@ class Opened:
             for point in tally.activities()
         }
 
-    @cached_property
+    @cached
     def _packed(self) -> Network:
         assert self.path is not None
         return pack.load(self.path)

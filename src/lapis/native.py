@@ -10,7 +10,6 @@ import ctypes
 import importlib.util
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
+from lapis.turns import Turns
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
 ABI = 4
@@ -131,7 +131,7 @@ class _State:
 _state = _State()
 # The address of GOMP_parallel, once torch has loaded it.
 _runner: int | None = None
-_lock = threading.Lock()
+_turns = Turns()
 
 
 def available() -> bool:
@@ -238,7 +238,7 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
 
 def _loaded() -> _State:
     if not _state.decided:
-        with _lock:
+        with _turns.lock:
             if not _state.decided:
                 _load_once(_state)
     return _state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +34,11 @@ NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
     "cifar": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
 MAX_SIZE = 4096
+# The largest mean and standard deviation, on a scale where white is 1.
+MAX_NORMAL = 1000.0
+# Pixels of an image, as it is stored and as it is resized: a few bytes of a file can claim any number of them.
+MAX_PIXELS = 1 << 27
+MAX_ASPECT = 1000
 MAX_SAMPLE = (1 << 16) - 1
 
 _FILTERS = {
@@ -62,8 +67,11 @@ class Preprocess:
             if len(values) != 3 or not all(_is_number(value) for value in values):
                 raise LapisError(f"{name}={values!r} must be three numbers, one per colour channel")
             object.__setattr__(self, name, tuple(float(value) for value in values))
-        if min(self.std) < 1e-3:
-            raise LapisError(f"std={self.std} holds a value below 0.001; pixels are on a scale from 0 to 1")
+        if min(self.std) < 1e-3 or max(map(abs, (*self.mean, *self.std))) > MAX_NORMAL:
+            raise LapisError(
+                f"mean={self.mean} and std={self.std} must lie within {MAX_NORMAL:g}, std above 0.001; pixels are on a "
+                "scale from 0 to 1"
+            )
         if self.interpolation not in get_args(Interpolation):
             raise LapisError(
                 f"interpolation={self.interpolation!r} is unknown; use {', '.join(get_args(Interpolation))}"
@@ -81,6 +89,11 @@ class Preprocess:
         if (height, width) != (short, short):
             share = short / min(height, width)
             target = (max(short, round(width * share)), max(short, round(height * share)))
+            if target[0] * target[1] > MAX_PIXELS:
+                raise LapisError(
+                    f"an image of {width} x {height} pixels is too narrow: resized it would have "
+                    f"{target[0]} x {target[1]}; cut out the part to classify"
+                )
             pixels = _resample(pixels, *target, _FILTERS[self.interpolation])
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
@@ -146,6 +159,7 @@ def read_image(source: Readable) -> Pixels:
 def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
     with _named_errors(where), Image.open(io.BytesIO(data)) as image:
+        _check_size(image, where)
         return _upright(image, where)
 
 
@@ -158,8 +172,20 @@ def _named_errors(where: str) -> Iterator[None]:
         raise
     except UnidentifiedImageError as error:
         raise UnreadableImageError(where, "it is not an image; use PNG, JPEG, WebP or another common format") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnreadableImageError(where, str(error)) from error
+    except Exception as error:  # decoders of damaged files raise many kinds
+        raise UnreadableImageError(where, str(error) or type(error).__name__) from error
+
+
+def _check_size(image: Image.Image, where: str) -> None:
+    """Refuse what a few bytes of a file can claim, before it is decoded."""
+    short, long = sorted(image.size)
+    if short * long > MAX_PIXELS:
+        raise UnreadableImageError(where, f"it has {short} x {long} pixels; at most {MAX_PIXELS} in all are decoded")
+    # The short side is resized to that of the network, and the long one by as much.
+    if long > MAX_ASPECT * short:
+        raise UnreadableImageError(
+            where, f"it has {short} x {long} pixels; a side has at most {MAX_ASPECT} times the other"
+        )
 
 
 def _upright(image: Image.Image, where: str) -> Pixels:
@@ -199,4 +225,5 @@ def _resample(pixels: Pixels, width: int, height: int, filter_: Image.Resampling
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared, not converted: an integer may be beyond every float.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from lapis.errors import LapisError
+from lapis.files import parse_json
 
 BEST_FILE, LAST_FILE = "best.safetensors", "last.safetensors"
 # The networks of a run, best first.
 NETWORK_FILES = (BEST_FILE, LAST_FILE)
-STATE_FILE = "state.pt"
+# The state of a run, the one saved before it, and the file by which other runs are kept out.
+STATE_FILE, PREVIOUS_STATE_FILE, LOCK_FILE = "state.pt", "state.previous.pt", ".running"
 RECIPE_FILE, SUMMARY_FILE, ACTIVITY_FILE = "recipe.json", "summary.json", "activity.json"
 STEPS_FILE, EVALUATIONS_FILE, CURVES_FILE = "steps.csv", "evaluations.jsonl", "curves.png"
 UNREADABLE_FILE = "unreadable.txt"
@@ -24,10 +25,7 @@ TRAINED_SLICE = "trained_slice"
 
 def checkpoint_metadata(path: Path, text: object) -> dict[str, Any]:
     """The metadata of a checkpoint, which holds at least its configuration."""
-    try:
-        metadata = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError) as error:
-        raise LapisError(f"{path}: its Lapis metadata is not JSON ({error})") from error
+    metadata = parse_json(text, f"{path}: its Lapis metadata") if isinstance(text, str) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("config"), dict):
         raise LapisError(f"{path}: its Lapis metadata has no configuration")
     return metadata

@@ -45,7 +45,7 @@ def test_affinities_are_the_exponential_rounded_to_15_bits(tau: float, nearest: 
 
 def test_expanded_tables_hold_what_a_read_gives() -> None:
     u, e = leak_table(*leak_factor([3.0, 17.5]), 90)
-    tables = affinity_tables(u, e)
+    (tables,) = affinity_tables([(u, e)])
     row, table = tables.row_exponent, tables.table
     assert row.dtype == table.dtype == np.uint16
     for head in range(2):
@@ -64,7 +64,7 @@ def test_the_nearest_key_of_every_row_uses_the_full_width_of_the_table(tau: floa
 
 def test_a_leak_too_fast_for_tables_is_refused_before_they_are_made() -> None:
     with pytest.raises(LapisError, match="too large"):
-        affinity_tables(*leak_table(*leak_factor([1e-4]), 9000))
+        affinity_tables([leak_table(*leak_factor([1e-4]), 9000)])
 
 
 def test_the_fastest_leak_of_a_file_counts_its_halvings_without_wrapping() -> None:

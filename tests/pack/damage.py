@@ -240,6 +240,9 @@ CONFIGURATION = [
     Damage(17, "does not divide", config(width=10**15 + 1, heads=2)),
     Damage(18, "multiple", config(patch_size=3)),
     Damage(19, "overflow", config(image_size=4096, patch_size=4)),
+    Damage(60, "steps apart", config(width=2048, heads=1)),
+    Damage(61, "membranes", config(width=48, heads=48, depth=256)),
+    Damage(62, "delays of pairs", config(image_size=256, patch_size=4)),
 ]
 
 PREPROCESSING = [

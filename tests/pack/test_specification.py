@@ -24,17 +24,26 @@ from lapis.config import (
     Style,
     preset,
 )
-from lapis.deploy import arithmetic, leak
-from lapis.deploy.network import FRACTION_BITS, LONGEST_DELAY, MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, TEST_IMAGES
+from lapis.deploy import arithmetic
+from lapis.deploy.network import (
+    ENTRIES_PER_BYTE,
+    FRACTION_BITS,
+    FREE_ENTRIES,
+    LONGEST_DELAY,
+    MAX_CLASS_NAME,
+    MAX_CODE_DISTANCE,
+    MAX_HEAD_EXPONENT,
+    MAX_PATCH_SHIFT,
+    TEST_IMAGES,
+)
 from lapis.deploy.synthetic import random_network
+from lapis.files import MAX_DIGITS
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, pack
 from lapis.pack.format import (
     DTYPES,
     FIELDS,
     LIMITS,
-    MAX_CLASS_NAME,
-    MAX_DIGITS,
     MAX_HEADER,
     MAX_MLP_RATIO,
     METADATA_KEY,
@@ -164,8 +173,10 @@ def test_documented_limits_are_those_of_the_code() -> None:
     assert 1 << arithmetic.POOLED_BITS == 1024
     assert f"longer than {MAX_HEADER >> 20} MiB" in SPECIFICATION
     assert f"more than {MAX_DIGITS} digits" in SPECIFICATION
-    assert f"more than 2^{leak.MAX_TABLE.bit_length() - 1} entries" in SPECIFICATION
-    assert f"at most {2 * MAX_WINDOW * LIMITS['width'] + LONGEST_DELAY} " in SPECIFICATION
+    assert f"beyond {MAX_CODE_DISTANCE} |" in SPECIFICATION
+    assert f"at most {MAX_CODE_DISTANCE + LONGEST_DELAY} |" in SPECIFICATION
+    allowance = f"2^{FREE_ENTRIES.bit_length() - 1} entries, and {ENTRIES_PER_BYTE} more for\nevery byte"
+    assert allowance in SPECIFICATION
     assert f"N T at most {((1 << 31) - 1) // AFFINITY_MAX}" in SPECIFICATION
 
 

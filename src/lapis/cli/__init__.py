@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
+import warnings
 from contextlib import suppress
 from importlib import import_module
 
@@ -14,8 +16,11 @@ from click.shell_completion import shell_complete
 import lapis
 from lapis.cli.groups import Commands
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_OK, LapisError
+from lapis.terminal import say
 
 NAME = "lapis"
+# Letters of an error that are shown.
+LONGEST_ERROR = 2000
 # With this variable a shell asks for completions, and for the script that switches them on.
 COMPLETE = "_LAPIS_COMPLETE"
 
@@ -75,6 +80,12 @@ def app(debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors go to stderr in one line."""
     words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not of UTF-8 cannot show every name; it gets the escapes.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    # Pillow warns of a large image; what is too large for us is refused by `lapis.preprocess`.
+    warnings.filterwarnings("ignore", module="PIL")
     asked = os.environ.get(COMPLETE)
     if asked:
         return shell_complete(app, {}, NAME, COMPLETE, asked)
@@ -95,19 +106,29 @@ def _run(words: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("lapis: interrupted", err=True)
+        say("lapis: interrupted", error=True)
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        usage = io.StringIO()
+        error.show(usage)
+        say(*usage.getvalue().rstrip("\n").split("\n"), error=True)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
-    except (LapisError, OSError) as error:
+    except (LapisError, OSError, MemoryError) as error:
         if "--debug" in words:
             traceback.print_exc()
-        click.echo(f"lapis: error: {error}", err=True)
+        say(f"lapis: error: {_short(error)}", error=True)
         return EXIT_BAD_INPUT
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _short(error: BaseException) -> str:
+    """The message of an error, which may quote a name of megabytes from a file."""
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory for this: {error}; use a smaller model, image or batch"
+    text = str(error)
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}..."
 
 
 def _drop_output() -> None:

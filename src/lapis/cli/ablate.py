@@ -17,6 +17,7 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
+from lapis.terminal import say
 
 STUDIES = ("relation", "deployment", "activation", "sparsity", "silence")
 STUDY = Named("study", lambda: STUDIES)
@@ -83,17 +84,17 @@ def command(
         leave(processes)
     facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
     if records is None:
-        click.echo(f"stopped; the same command continues {folder}", err=True)
+        say(f"stopped; the same command continues {folder}", error=True)
         if as_json and processes.first:
-            click.echo(json.dumps(facts))
+            say(json.dumps(facts))
         return EXIT_INTERRUPTED
     if processes.first:
         title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
         files = write_study(chosen, title, records, folder)
         if as_json:
-            click.echo(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
+            say(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
         else:
-            click.echo(f"{title}\n{table(chosen, records)}\n" + "\n".join(f"wrote {file}" for file in files))
+            say(title, *table(chosen, records).split("\n"), *(f"wrote {file}" for file in files))
     return EXIT_OK
 
 

@@ -14,7 +14,8 @@ class TableConsole(Console):
     """Standard output, wide enough for the tables."""
 
     def __init__(self) -> None:
-        super().__init__(highlight=False, width=max(Console().width, TABLE_WIDTH))
+        # Without markup: a name may hold brackets.
+        super().__init__(highlight=False, markup=False, width=max(Console().width, TABLE_WIDTH))
 
     def on_broken_pipe(self) -> NoReturn:
         """Let `lapis.cli.main` end the command; rich would exit with 1, which means that a check failed."""

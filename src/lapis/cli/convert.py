@@ -19,6 +19,7 @@ from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
 from lapis.files import check_target, save_figure
 from lapis.report.neuron_figure import neuron_figure
+from lapis.terminal import say
 from lapis.trace import POINTS, Tally
 
 BATCH = 4
@@ -86,7 +87,7 @@ def command(
     if picture is not None:
         _draw(network, first, neuron, picture)
         record["picture"] = str(picture)
-    click.echo(json.dumps(record) if as_json else _table(record))
+    say(*([json.dumps(record)] if as_json else _table(record)))
     return EXIT_OK
 
 
@@ -97,7 +98,7 @@ def _draw(network: Any, image: Any, neuron: tuple[int, int, int], path: Path) ->
     save_figure(path, figure, metadata={"Software": None})
 
 
-def _table(record: dict[str, Any]) -> str:
+def _table(record: dict[str, Any]) -> list[str]:
     lines = [
         f"{record['model']}: {record['images']} images as spikes, {record['seconds_per_image']:.2f} s per image",
         f"answers  {', '.join(map(str, record['answers']))}",
@@ -116,4 +117,4 @@ def _table(record: dict[str, Any]) -> str:
         lines.append(f"picture  {record['picture']}")
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
-    return "\n".join(lines)
+    return lines

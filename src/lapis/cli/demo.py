@@ -25,6 +25,7 @@ from lapis.report import checks
 from lapis.report.page import write_page
 from lapis.report.page.demo_page import DemoResults, facts, write_report
 from lapis.report.page.from_network import explain_network
+from lapis.terminal import say
 
 MODEL = "lapis_tiny_cifar10"
 SHOWN = 12
@@ -57,7 +58,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
 
     def report(step: str, line: str) -> None:
         if not silent:
-            click.echo(f"{step:<9} {line}")
+            say(f"{step:<9} {line}")
 
     started = time.perf_counter()
     check_folder(out, "--out")
@@ -72,9 +73,9 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     report_file = out / "index.html"
     write_report(report_file, results)
     if as_json:
-        click.echo(json.dumps(facts(results) | {"report": str(report_file)}, indent=2))
+        say(*json.dumps(facts(results) | {"report": str(report_file)}, indent=2).split("\n"))
     elif quiet:
-        click.echo(report_file)
+        say(report_file)
     else:
         report("report", str(report_file))
     return EXIT_OK if results.equality.holds else EXIT_BROKEN_PROMISE

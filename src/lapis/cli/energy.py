@@ -26,6 +26,7 @@ from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
 from lapis.scores import WATCHED_IMAGES
 from lapis.settings import pairs, with_settings
+from lapis.terminal import say
 from lapis.trace import POINTS, Point, Tally
 
 # Images per batch; the codes of a batch are kept in memory.
@@ -97,20 +98,20 @@ def command(
             "conventions": [other.summary() for other in every],
             "written": [str(path) for path in written],
         }
-        click.echo(json.dumps(content))
+        say(json.dumps(content))
         return
     console = TableConsole()
-    console.print(_heading(model, config), soft_wrap=True)
-    console.print(f"activities: {source}", soft_wrap=True)
-    console.print(f"{result.convention.name} convention: {result.convention.counted}", soft_wrap=True)
+    say(_heading(model, config))
+    say(f"activities: {source}")
+    say(f"{result.convention.name} convention: {result.convention.counted}")
     included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
-    console.print(f"costs: {table.name} ({table.node}); memory access {included}\n", soft_wrap=True)
+    say(f"costs: {table.name} ({table.node}); memory access {included}", "")
     console.print(energy_table.operators(result, per_block))
     if every:
         console.print()
         console.print(energy_table.conventions(every))
     for path in written:
-        console.print(f"wrote {path} ({path.stat().st_size} bytes)", soft_wrap=True)
+        say(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
 def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:
@@ -243,21 +244,20 @@ def _show_paper(as_json: bool, csv: Path | None) -> None:
             "solutions": [_solution(solved) for solved in solutions],
             "all_equal_or_explained": explained,
         }
-        click.echo(json.dumps(content))
+        say(json.dumps(content))
     else:
         console = TableConsole()
         console.print(energy_table.paper(shown))
         for figure in shown:
             if figure.difference and not figure.equal:
-                console.print(f"{figure.printed} {figure.unit}: {figure.difference}.")
+                say(f"{figure.printed} {figure.unit}: {figure.difference}.")
         for solved in solutions:
-            console.print(
-                f"\nActivities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):"
-            )
+            say("", f"Activities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):")
             console.print(energy_table.solution(solved))
-        console.print(
-            "\nE1..E4 are the middles of the ranges that the printed digits and ratios allow. "
-            "Only the sums a, m and x can be found; ours above split them evenly."
+        say(
+            "",
+            "E1..E4 are the middles of the ranges that the printed digits and ratios allow. "
+            "Only the sums a, m and x can be found; ours above split them evenly.",
         )
     if not explained:
         raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)

@@ -33,6 +33,7 @@ from lapis.models import Opened
 from lapis.preprocess import Preprocess, normalisation
 from lapis.runtime import Session, evaluate_session
 from lapis.scores import WATCHED_IMAGES, Scores
+from lapis.terminal import say
 from lapis.trace import Tally
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def command(
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
-    click.echo(json.dumps(record) if as_json else table(record))
+    say(*([json.dumps(record)] if as_json else table(record)))
 
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
@@ -240,7 +241,7 @@ def _note(scores: Scores) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
-def table(record: dict[str, Any]) -> str:
+def table(record: dict[str, Any]) -> list[str]:
     """A result as people read it."""
     lines = [
         f"{record['model']} ({record['state']})",
@@ -262,4 +263,4 @@ def table(record: dict[str, Any]) -> str:
         lines.append("This network was imported and calibrated, not trained: its accuracy is not a result of Lapis.")
     if record.get("unreadable"):
         lines.append(f"{len(record['unreadable'])} images could not be read and were left out")
-    return "\n".join(lines)
+    return lines

@@ -15,6 +15,7 @@ from lapis.display import Display
 from lapis.files import check_target
 from lapis.report.page import write_page
 from lapis.report.page.open import explain
+from lapis.terminal import say
 
 # Progress is shown only where there is something to wait for.
 PATIENCE_SECONDS = 2.0
@@ -62,9 +63,9 @@ def command(model: str, image: str, out: Path, evidence: bool, as_json: bool, qu
     fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
     if as_json:
         facts = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}
-        click.echo(json.dumps(facts, indent=2))
+        say(*json.dumps(facts, indent=2).split("\n"))
     elif quiet:
-        click.echo(out)
+        say(out)
     else:
-        click.echo(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
-        click.echo(f"{out}  {size / 1e6:.2f} MB, opens in any browser")
+        say(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
+        say(f"{out}  {size / 1e6:.2f} MB, opens in any browser")

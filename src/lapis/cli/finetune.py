@@ -18,6 +18,7 @@ from lapis.report.answers import answer_images
 from lapis.report.page.finetune_page import FineTuneResults, write_finetune_page
 from lapis.runtime.session import NUMPY, Session
 from lapis.scores import WATCHED_IMAGES
+from lapis.terminal import say
 
 if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned
@@ -82,7 +83,7 @@ def command(
 
     def report(step: str, text: str) -> None:
         if not quiet and not as_json:
-            click.echo(f"{step:<9} {text}")
+            say(f"{step:<9} {text}")
 
     _print_plan(plan, started, report)
     processes = join(device)
@@ -93,12 +94,12 @@ def command(
     finally:
         leave(processes)
     if result is None:
-        click.echo(f"stopped; the same command continues {plan.out}", err=True)
+        say(f"stopped; the same command continues {plan.out}", error=True)
         if as_json:
-            click.echo(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
+            say(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
         return EXIT_INTERRUPTED
     shown = _finish(plan, result, threads or 1, quiet)
-    click.echo(json.dumps(shown) if as_json else _lines(shown))
+    say(*([json.dumps(shown)] if as_json else _lines(shown)))
     return EXIT_OK
 
 
@@ -149,11 +150,11 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
     return write_finetune_page(report, results) | {"report": str(report)}
 
 
-def _lines(shown: dict[str, Any]) -> str:
+def _lines(shown: dict[str, Any]) -> list[str]:
     accuracy, energy = shown["accuracy"], shown["energy"]
     low, high = shown["interval95"]
     weakest = min((row for row in shown["classes"] if row["images"]), key=lambda row: row["right"] / row["images"])
-    lines = [
+    return [
         f"{'held out':<9} {accuracy['top1']:.2f} % of {accuracy['images']} images right (95 % interval {low:.0f} to "
         f"{high:.0f} %); weakest class: {weakest['name']}, {weakest['right']} of {weakest['images']}",
         f"{'energy':<9} estimated {energy['energy_mj']:.4f} mJ per image, {energy['ratio']:.1f} times less than dense "
@@ -161,4 +162,3 @@ def _lines(shown: dict[str, Any]) -> str:
         f"{'packed':<9} {shown['file']}, {shown['bytes']:,} bytes",
         f"{'report':<9} {shown['report']}",
     ]
-    return "\n".join(lines)

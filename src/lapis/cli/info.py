@@ -16,6 +16,7 @@ from lapis import models, native
 from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.runtime import Session
+from lapis.terminal import say
 
 # Packages that a bug report should name, if they are installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm", "torchvision")
@@ -40,13 +41,13 @@ def command(model: str | None, as_json: bool) -> None:
     if model is not None:
         facts["model"] = memory_of(model)
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        say(*json.dumps(facts, indent=2).split("\n"))
         return
     if model is not None:
         facts |= _in_words(facts["model"])
     width = max(map(len, facts))
     for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
 
 
 def report() -> dict[str, str]:

@@ -15,7 +15,9 @@ from lapis.config import LapisConfig
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
+from lapis.files import read_json
 from lapis.runtime import Evaluation, merge
+from lapis.terminal import say
 from lapis.trace import Tally
 
 
@@ -33,7 +35,7 @@ def command(results: tuple[Path, ...], as_json: bool) -> None:
       lapis merge part0.json part1.json part2.json part3.json
     """
     record = _merged([_read(path) for path in results])
-    click.echo(json.dumps(record) if as_json else table(record))
+    say(*([json.dumps(record)] if as_json else table(record)))
 
 
 def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -70,10 +72,7 @@ def _joined(records: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise LapisError(f"{path} is not a result of lapis evaluate --json: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict) or "tally" not in content:
         raise LapisError(f"{path} is not a result of lapis evaluate --shard I/N --json; evaluate that shard again")
     return content

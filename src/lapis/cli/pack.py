@@ -17,6 +17,7 @@ from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
 from lapis.files import check_target
 from lapis.pack import pack, save
+from lapis.terminal import say
 
 # Preset, classes and the paper's size in MB of 10**6 bytes.
 PAPER_SIZES = (
@@ -52,7 +53,7 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
     check_target(out, "--out")
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
-        click.echo(json.dumps({"sizes": rows}) if as_json else _table(rows))
+        say(*([json.dumps({"sizes": rows})] if as_json else _table(rows)))
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")
@@ -71,10 +72,10 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
         "fraction_bits": network.fraction_bits,
         "config": network.config.to_dict(),
     }
-    text = f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"
+    lines = [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"]
     if not network.exact:
-        text += "\nIts weights are floats: executors agree up to the order of their sums, not bit for bit."
-    click.echo(json.dumps(record) if as_json else text)
+        lines.append("Its weights are floats: executors agree up to the order of their sums, not bit for bit.")
+    say(*([json.dumps(record)] if as_json else lines))
     return EXIT_OK
 
 
@@ -83,11 +84,11 @@ def _size(name: str, classes: int, paper: float) -> dict[str, Any]:
     return {"preset": name, "classes": classes, "bytes": size, "megabytes": size / 1e6, "paper_megabytes": paper}
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[dict[str, Any]]) -> list[str]:
     lines = [f"{'preset':14} {'classes':>7} {'bytes':>13} {'MB':>8} {'paper MB':>9}"]
     lines += [
         f"{row['preset']:14} {row['classes']:7} {row['bytes']:13,} {row['megabytes']:8.2f} "
         f"{row['paper_megabytes']:9.1f}"
         for row in rows
     ]
-    return "\n".join([*lines, "MB are 10**6 bytes; weights are random, sizes do not depend on them."])
+    return [*lines, "MB are 10**6 bytes; weights are random, sizes do not depend on them."]

@@ -21,6 +21,7 @@ from lapis.display import Display
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
 from lapis.files import check_target, csv_text, write_text
 from lapis.runtime import Prediction, Session
+from lapis.terminal import printable, say
 
 # Answers are printed after each batch. Larger ones are hardly faster.
 BATCH = 8
@@ -82,14 +83,13 @@ def command(
     session, pictures = Session(model, threads, not plain, low_memory), find_pictures(images)
     started, answers = time.perf_counter(), []
     hidden = quiet or not sys.stderr.isatty() or len(pictures) <= BATCH
-    # Answers are printed by `print` and not by click.echo, which would write across the bar.
     with Display("predict", len(pictures), quiet=hidden) as display:
         for answer in _answers(session, pictures, top):
             answers.append(answer)
             if answer.error:
-                print(f"lapis: error: {answer.error}", file=sys.stderr, flush=True)
+                say(f"lapis: error: {answer.error}", error=True)
             elif not as_json:
-                print(_text(answer), flush=True)
+                say(*_lines(answer))
             display.update(len(answers))
     seconds = time.perf_counter() - started
     unreadable = [answer for answer in answers if answer.error]
@@ -99,13 +99,13 @@ def command(
         write_text(written, csv_text([row for answer in answers for row in answer.rows()], COLUMNS))
     if as_json:
         record = {"model": model, "executor": session.executor, "seconds": seconds, **_lists(answers)}
-        click.echo(json.dumps(record | {"written": None if written is None else str(written)}))
+        say(json.dumps(record | {"written": None if written is None else str(written)}))
     elif answered:
         how = f"{session.executor}, {thread_count(threads)}"
         failed = f"; {len(unreadable)} could not be read" if unreadable else ""
-        click.echo(f"{seconds / answered * 1e3:.1f} ms per image: {answered} in all, {how}{failed}")
+        say(f"{seconds / answered * 1e3:.1f} ms per image: {answered} in all, {how}{failed}")
         if written is not None:
-            click.echo(f"wrote {written} ({written.stat().st_size} bytes)")
+            say(f"wrote {written} ({written.stat().st_size} bytes)")
     if not unreadable:
         return EXIT_OK
     return EXIT_INCOMPLETE if answered else EXIT_BAD_INPUT
@@ -127,9 +127,11 @@ def _answers(session: Session, pictures: Sequence[Picture], top: int) -> Iterato
             yield Answer(click.format_filename(picture.name), ranked.get(index, ()), errors.get(index, ""))
 
 
-def _text(answer: Answer) -> str:
-    width = max(len(one.name) for one in answer.classes)
-    return "\n".join([answer.image, *(f"  {one.name:{width}}  {100 * one.score:5.1f} %" for one in answer.classes)])
+def _lines(answer: Answer) -> list[str]:
+    names = [printable(one.name) for one in answer.classes]
+    width = max(map(len, names))
+    shares = (100 * one.score for one in answer.classes)
+    return [answer.image, *(f"  {name:{width}}  {share:5.1f} %" for name, share in zip(names, shares, strict=True))]
 
 
 def _lists(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
+from lapis.terminal import say
 
 
 @click.command()
@@ -67,13 +68,13 @@ def command(
     if recipe is None:
         listed = {name: recipes.summary(name) for name in recipes.names()}
         width = max(map(len, listed))
-        click.echo(json.dumps(listed) if as_json else "\n".join(f"{n:<{width}}  {text}" for n, text in listed.items()))
+        say(*([json.dumps(listed)] if as_json else [f"{n:<{width}}  {text}" for n, text in listed.items()]))
         return EXIT_OK
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
     chosen = recipes.load(recipe).with_overrides([*changes, *settings])
     if show:
-        click.echo(json.dumps(chosen.to_dict(), indent=None if as_json else 2))
+        say(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
         return EXIT_OK
     processes = join(device)
     try:
@@ -83,7 +84,7 @@ def command(
     finally:
         leave(processes)
     if processes.first:
-        click.echo(json.dumps(summary) if as_json else _lines(summary))
+        say(json.dumps(summary) if as_json else _line(summary))
     return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK
 
 
@@ -93,7 +94,7 @@ def _folder(dataset: str, data: Path | None) -> Path | None:
     return None if dataset == "slice" and source is ParameterSource.ENVIRONMENT else data
 
 
-def _lines(summary: dict[str, object]) -> str:
+def _line(summary: dict[str, object]) -> str:
     if summary["interrupted"]:
         return f"{summary['recipe']}: stopped at step {summary['step']} of {summary['steps']}; continue with --resume"
     return (

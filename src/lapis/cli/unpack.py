@@ -18,6 +18,7 @@ from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.files import check_target, write_atomically
 from lapis.pack import pack
 from lapis.pack.format import DTYPES, entries
+from lapis.terminal import say
 
 
 @click.command()
@@ -58,11 +59,11 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
         np.savez(buffer, allow_pickle=False, **{name: array for name, array, _ in named_arrays(network)})
         write_atomically(out, buffer.getvalue())
         record["written"] = str(out)
-    click.echo(json.dumps(record) if as_json else _table(record))
+    say(*([json.dumps(record)] if as_json else _table(record)))
     return EXIT_OK if same else EXIT_BROKEN_PROMISE
 
 
-def _table(record: dict[str, Any]) -> str:
+def _table(record: dict[str, Any]) -> list[str]:
     config = record["config"]
     lines = [
         f"{record['file']}: {record['bytes']:,} bytes",
@@ -77,4 +78,4 @@ def _table(record: dict[str, Any]) -> str:
     lines.append(f"packed again it gives {'the same' if record['repacks_to_the_same_bytes'] else 'OTHER'} bytes")
     if "written" in record:
         lines.append(f"arrays written to {record['written']}")
-    return "\n".join(lines)
+    return lines

@@ -20,6 +20,7 @@ from lapis.display import Display
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.models import Opened
 from lapis.runtime.engine import Engine
+from lapis.terminal import say
 
 # What can be compared with the integer model, in the order of the output.
 EXECUTORS = {
@@ -100,7 +101,7 @@ def command(
             "latency_steps": events.window_steps,
             "longest_leak_steps": max(events.leak_steps.values()),
         }
-    click.echo(json.dumps(record) if as_json else _table(record))
+    say(*([json.dumps(record)] if as_json else _table(record)))
     return EXIT_OK if report.holds else EXIT_BROKEN_PROMISE
 
 
@@ -136,7 +137,7 @@ def _checked_native(network: Network) -> Executor:
     return Executor(Engine(network, 1).watch, "equal")
 
 
-def _table(record: dict[str, Any]) -> str:
+def _table(record: dict[str, Any]) -> list[str]:
     lines = [f"{record['model']}: {record['images']} images against {REFERENCES[record['reference']]}"]
     if record["trained_on"]:
         lines.append(trained_on_note(record["trained_on"]))
@@ -163,7 +164,7 @@ def _table(record: dict[str, Any]) -> str:
             f"{facts['synaptic_operations_per_image']:,.0f} synaptic operations, {facts['latency_steps']} steps"
         )
     lines.append("every promise holds" if record["promises_hold"] else "A PROMISE IS BROKEN")
-    return "\n".join(lines)
+    return lines
 
 
 def _verdict(row: dict[str, Any]) -> str:

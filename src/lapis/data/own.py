@@ -13,8 +13,8 @@ from lapis.data.cifar import find_layout
 from lapis.data.folder import SUFFIXES, class_folders, load_named_folder
 from lapis.data.images import FileImages, Images
 from lapis.data.open import SPLIT_FOLDERS
+from lapis.deploy.network import MAX_CLASS_NAME
 from lapis.errors import LapisError
-from lapis.pack.format import MAX_CLASS_NAME
 from lapis.preprocess import UnreadableImageError
 
 # Of each class, this share is held out for testing if the folder has no val/.

@@ -6,8 +6,8 @@ for other images.
 
 from __future__ import annotations
 
-import json
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from lapis.data.folder import SUFFIXES
 from lapis.data.images import Indices, Labels, check_labels
 from lapis.errors import LapisError
+from lapis.files import parse_json
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image
 
 LABEL_SUFFIXES = (".cls", ".json")
@@ -106,12 +107,10 @@ def _split(member: str) -> tuple[str, str]:
 
 
 def _label(shard: Path, member: str, data: bytes) -> int:
-    try:
-        value: Any = json.loads(data)
+    with suppress(LapisError):
+        value: Any = parse_json(data, member)
         if isinstance(value, dict):
             value = value.get("label", value.get("cls"))
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
-    except ValueError:
-        pass
     raise LapisError(f"{shard}: {member} holds no class number; write the class index as text, for example 17")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tarfile
 import tempfile
 import urllib.error
@@ -17,6 +16,7 @@ from lapis.data.cifar import find_layout
 from lapis.data.open import HOW_TO_GET
 from lapis.errors import LapisError
 from lapis.files import new_folder
+from lapis.terminal import say
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 30
@@ -48,7 +48,7 @@ def resolve_data(folder: Path | None, dataset: str | None) -> Path:
         raise LapisError(f"no data folder was given; {HOW_TO_GET}")
     cache = cache_folder()
     if find_layout(cache, dataset) is None:
-        print(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", file=sys.stderr)
+        say(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", error=True)
         download(ARCHIVES[dataset], cache)
     return cache
 

@@ -18,7 +18,7 @@ read in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,10 @@ MAX_SHIFT = 40  # from here on all 32 bits are zero
 START_MANTISSA, START_EXPONENT = 1 << 31, -1
 # The exponents of a stored membrane lie between -this and this; float64 reaches a thousandth of it.
 MAX_EXPONENT = 1 << 20
-# The largest number of entries of the expanded tables: [H, R, S] grows with (S / tau)**2.
+# The largest number of entries of expanded tables where no network sets one: [H, R, S] grows with (S / tau)**2.
 MAX_TABLE = 1 << 26
+# Entries that are computed at once, so that the 64-bit integers between need little memory.
+SLICE_ENTRIES = 1 << 16
 
 UInt32 = npt.NDArray[np.uint32]
 Int32 = npt.NDArray[np.int32]
@@ -115,27 +117,40 @@ def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> In
     return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, AFFINITY_MAX))
 
 
-def affinity_tables(us: UInt32, es: Int64) -> AffinityTables:
-    """The result of `read` at every distance and for every gain, from the membranes (H, S) after 0..S-1 steps.
+def affinity_tables(membranes: Sequence[tuple[UInt32, Int64]], allowed: int = MAX_TABLE) -> list[AffinityTables]:
+    """The result of `read` at every distance and for every gain, from the membranes (H, S) of each block.
 
     A row's gain is the exponent of its nearest key, so the table has one row per exponent that a head's leak reaches:
-    few for a slow leak, and never more than there are distances.
+    few for a slow leak, and never more than there are distances. The entries of all tables are counted before the first
+    is built.
     """
-    heads, size = es.shape
-    passed = [np.unique(exponents, return_inverse=True) for exponents in es]
-    rows = max(len(gains) for gains, _ in passed)
-    if heads * rows * size > MAX_TABLE or rows > 1 << 16:
+    passed = [[np.unique(exponents, return_inverse=True) for exponents in es] for _, es in membranes]
+    shapes = [
+        (len(heads), max(len(gains) for gains, _ in heads), es.shape[1])
+        for heads, (_, es) in zip(passed, membranes, strict=True)
+    ]
+    entries, widest = sum(map(math.prod, shapes)), max(shapes, key=math.prod)
+    if entries > allowed or any(rows > 1 << 16 for _, rows, _ in shapes):
         raise LapisError(
-            f"affinity tables of {heads} x {rows} x {size} entries are too large, at most {MAX_TABLE} are possible; "
-            f"distances up to {size - 1} pass through {rows} halvings, so use a longer time constant or shorter delays"
+            f"affinity tables of {entries} entries are too large, at most {allowed} are possible; distances up to "
+            f"{widest[2] - 1} pass through {widest[1]} halvings, so use a longer time constant or shorter delays"
         )
-    table = np.zeros((heads, rows, size), dtype=np.uint16)
+    return [_affinity_table(us, es, gains) for (us, es), gains in zip(membranes, passed, strict=True)]
+
+
+def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]]) -> AffinityTables:
+    heads, size = es.shape
+    table = np.zeros((heads, max(len(gains) for gains, _ in passed), size), dtype=np.uint16)
+    rows = max(1, SLICE_ENTRIES // size)
     for head, (gains, _) in enumerate(passed):
-        # A row is never read below its nearest key; those entries stay at the maximum.
-        table[head, : len(gains)] = read(us[head], es[head], gains[:, None])
+        for first in range(0, len(gains), rows):
+            # A row is never read below its nearest key; those entries stay at the maximum.
+            table[head, first : min(first + rows, len(gains))] = read(
+                us[head], es[head], gains[first : first + rows, None]
+            )
     return AffinityTables(table, np.stack([row.astype(np.uint16) for _, row in passed]))
 
 
 def tables_of(tau: npt.ArrayLike, size: int) -> AffinityTables:
     """The tables of heads tau (H,) for distances 0..size-1."""
-    return affinity_tables(*leak_table(*leak_factor(tau), size))
+    return affinity_tables([leak_table(*leak_factor(tau), size)])[0]

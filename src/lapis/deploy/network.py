@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.trace import POINTS, Point
+from lapis.turns import cached
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)
@@ -37,6 +38,12 @@ MAX_PATCH_SHIFT = 30
 # Leak steps that a position may add; tables of affinities grow with them.
 LONGEST_DELAY = (1 << 14) - 1
 MAX_HEAD_EXPONENT = 40
+MAX_CLASS_NAME = 256
+# The largest distance between codes. Membranes are computed step by step, as many as there are distances.
+MAX_CODE_DISTANCE = 1 << 14
+# Entries of tables that any network may ask for, and further ones per byte of its arrays: what is built when a file is
+# opened stays in proportion to the file.
+FREE_ENTRIES, ENTRIES_PER_BYTE = 1 << 24, 4
 # The slice is the first of CIFAR-10's 10,000 test images, numbered as there.
 TEST_IMAGES = 10_000
 
@@ -195,7 +202,7 @@ class Network(_Frozen):
         """Integer logits as the real numbers that they stand for."""
         return arithmetic.real_logits(logits, self.head_exponent)
 
-    @cached_property
+    @cached
     def delays(self) -> tuple[npt.NDArray[np.int64] | None, ...]:
         """(H, N, N) of every block, None where positions are absolute."""
         index = relative_offsets(self.config.grid) if self.config.relative_position else None
@@ -206,12 +213,16 @@ class Network(_Frozen):
             for block in self.blocks
         )
 
-    @cached_property
+    @cached
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
+        return tuple(leak.affinity_tables(self._membranes(), allowed_work(self.config)))
+
+    def _membranes(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
+        """u and e (H, S) of every block, by distance."""
         stored = [block.affinity for block in self.blocks if block.affinity is not None]
         if stored:
-            return tuple(leak.affinity_tables(one.mantissa, one.exponent.astype(np.int64)) for one in stored)
+            return [(one.mantissa, one.exponent.astype(np.int64)) for one in stored]
         sizes = [self.distances(index) for index in range(self.config.depth)]
         leaks = [block.leak for block in self.blocks if block.leak is not None]
         mantissa = np.concatenate([one.mantissa for one in leaks])
@@ -220,7 +231,7 @@ class Network(_Frozen):
         us, es = leak.leak_table(mantissa, exponent, max(sizes))
         us = us.reshape(self.config.depth, self.config.heads, -1)
         es = es.reshape(self.config.depth, self.config.heads, -1)
-        return tuple(leak.affinity_tables(us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes))
+        return [(us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes)]
 
     def distances(self, block: int) -> int:
         """The number of distances in a block, 0 included: C T (2 C T with signed codes) and the longest delay."""
@@ -231,6 +242,15 @@ class Network(_Frozen):
 def code_distances(config: LapisConfig) -> int:
     """The number of l1 distances that the codes of a query and a key can have, 0 included."""
     return config.head_width * (config.window - config.low("q")) + 1
+
+
+def allowed_work(config: LapisConfig) -> int:
+    """Entries that the tables of a network may have in all; see docs/format.md, Work and memory."""
+    sizes = (
+        math.prod(shape) * kind.itemsize * (config.depth if name.startswith("block.") else 1)
+        for name, (kind, shape) in array_kinds(config).items()
+    )
+    return FREE_ENTRIES + ENTRIES_PER_BYTE * sum(sizes)
 
 
 def check_images(images: Pixels, size: int) -> None:
@@ -266,9 +286,31 @@ def check_deployable(config: LapisConfig) -> None:
         )
 
 
+def check_work(config: LapisConfig) -> None:
+    """Raise an error for a network whose tables would be out of proportion to its size, before any is built."""
+    reach = code_distances(config) - 1
+    if reach > MAX_CODE_DISTANCE:
+        raise LapisError(
+            f"queries and keys of {config.head_width} channels can be {reach} steps apart, at most "
+            f"{MAX_CODE_DISTANCE} are possible; use more heads or a smaller window"
+        )
+    delays = LONGEST_DELAY if config.relative_position else 0
+    asked = {"membranes": config.depth * config.heads * (reach + 1 + delays)}
+    if config.relative_position:
+        asked["delays of pairs"] = config.depth * config.heads * config.tokens**2
+    allowed = allowed_work(config)
+    for what, entries in asked.items():
+        if entries > allowed:
+            raise LapisError(
+                f"{entries} {what} for {config.depth} blocks of {config.heads} heads and {config.tokens} tokens are "
+                f"out of proportion to the network's size; it may have at most {allowed}"
+            )
+
+
 def check_packed(config: LapisConfig) -> None:
     """Raise an error for a configuration that no deployed network has."""
     check_deployable(config)
+    check_work(config)
     if config != config.packed():
         changed = [
             name for name, value in dataclasses.asdict(config.packed()).items()
@@ -287,6 +329,7 @@ def check_network(network: Network) -> None:
         raise LapisError(f"preprocessing makes {network.preprocess.size} pixels, the network takes {config.image_size}")
     if len(network.class_names) not in (0, config.classes):
         raise LapisError(f"{len(network.class_names)} class names were given for {config.classes} classes")
+    check_class_names(network.class_names)
     check_trained_slice(network.trained_slice)
     if not 0 <= network.head_exponent <= MAX_HEAD_EXPONENT:
         raise LapisError(f"head_exponent={network.head_exponent} is outside 0..{MAX_HEAD_EXPONENT}")
@@ -303,6 +346,15 @@ def check_network(network: Network) -> None:
     _check_ends(network)
     for index, block in enumerate(network.blocks):
         _check_block(network, f"blocks.{index}", block)
+
+
+def check_class_names(names: Sequence[Any]) -> None:
+    """Raise an error for names that no file may hold."""
+    if not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
+        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
+    # JSON can contain half of a surrogate pair, which is not a character and cannot be printed.
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
+        raise LapisError("class_names hold half of a surrogate pair, which is not a character")
 
 
 def check_trained_slice(numbers: Sequence[int]) -> None:

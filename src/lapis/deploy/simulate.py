@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
+from lapis.turns import cached
 
 # The points that spike in one window; each window waits until the previous one has ended.
 WINDOWS: tuple[tuple[Point, ...], ...] = (
@@ -239,7 +239,7 @@ class Simulator:
 
     network: Network
 
-    @cached_property
+    @cached
     def exponents(self) -> range:
         """Every power of two that a row can be scaled by; the nearest key alone contributes at least 2**14."""
         return range(14, int(pow2_exponent(self.network.config.tokens * AFFINITY_MAX)) + 1)
@@ -251,7 +251,7 @@ class Simulator:
         latest = [min(network.least(point, block) for point in points) for block in blocks for points in WINDOWS]
         return sum(network.config.window - least + 1 for least in latest)
 
-    @cached_property
+    @cached
     def thresholds(self) -> tuple[_Thresholds, ...]:
         return tuple(self._thresholds(block) for block in self.network.blocks)
 

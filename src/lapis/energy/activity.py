@@ -12,7 +12,7 @@ from typing import Any
 from lapis.config import LapisConfig, nearest
 from lapis.energy.counts import check_tally, needed_points
 from lapis.errors import LapisError
-from lapis.files import write_text
+from lapis.files import read_json, write_text
 from lapis.trace import POINTS, Point, Tally
 
 _FILE_KIND = "lapis tally"
@@ -94,11 +94,7 @@ def tally_to_dict(tally: Tally, config: LapisConfig | None = None) -> dict[str, 
 
 def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:
     """Read what `save_tally` wrote; every count is checked."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise LapisError(f"{path} is not a readable tally: {error}") from error
-    return tally_from_dict(content, str(path))
+    return tally_from_dict(read_json(path), str(path))
 
 
 def tally_from_dict(content: Any, path: str) -> tuple[Tally, LapisConfig | None]:

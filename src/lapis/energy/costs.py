@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from lapis.config import nearest
 from lapis.errors import LapisError
+from lapis.files import parse_json
 
 # mac: multiply and accumulate.   accumulate: add a float to a membrane.      integer_accumulate: add an integer.
 # mac_8x16: integer products of a byte and 16 bits, summed in 32.   mac_16x16: of two 16-bit numbers, summed in 64.
@@ -78,10 +78,7 @@ def load_costs(name_or_file: str | Path = DEFAULT_TABLE) -> Costs:
 
 def parse_costs(text: str, where: str) -> Costs:
     """A cost table from its JSON text; every kind of operation needs a cost and a source."""
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise LapisError(f"{where} is not JSON: {error}") from error
+    fields = parse_json(text, where)
     if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
         found = ", ".join(sorted(fields)) if isinstance(fields, dict) else type(fields).__name__
         raise LapisError(f"{where} holds {found or 'nothing'}; a cost table has the fields {', '.join(_FIELDS)}")

@@ -32,9 +32,6 @@ MAX_HEADER = 4 << 20
 # Sizes far above those of any Lapis network; a file with larger ones is damaged.
 LIMITS = {"image_size": MAX_SIZE, "patch_size": 256, "classes": 1 << 17, "width": MAX_WIDTH, "depth": 256}
 MAX_MLP_RATIO = 16
-MAX_CLASS_NAME = 256
-# Digits of an integer in the header: enough for any offset, and fast to convert.
-MAX_DIGITS = 19
 
 DTYPES = {
     np.dtype(np.uint8): "U8",

@@ -27,18 +27,18 @@ from lapis.deploy.network import (
     Norm,
     Readout,
     check_activity,
+    check_class_names,
     check_packed,
     check_trained_slice,
 )
 from lapis.errors import LapisError
+from lapis.files import parse_json
 from lapis.ops.pack6 import unpack6
 from lapis.pack.format import (
     ACTIVITY,
     DTYPES,
     FIELDS,
     LENGTH_BYTES,
-    MAX_CLASS_NAME,
-    MAX_DIGITS,
     MAX_HEADER,
     METADATA_KEY,
     OPTIONAL_FIELDS,
@@ -187,10 +187,7 @@ def _checked_config(fields: Any, version: int) -> LapisConfig:
         raise LapisError(
             f"relation={fields['relation']!r} has no integer arithmetic; version {version} has {' or '.join(allowed)}"
         )
-    try:
-        config = LapisConfig.from_dict(fields)
-    except (TypeError, AttributeError) as error:
-        raise LapisError(f"its configuration has a field of the wrong type ({error})") from error
+    config = LapisConfig.from_dict(fields)
     if json.loads(json.dumps(config.to_dict())) != fields:
         raise LapisError("its configuration leaves fields out")
     check_limits(config)
@@ -199,11 +196,9 @@ def _checked_config(fields: Any, version: int) -> LapisConfig:
 
 
 def _checked_names(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= MAX_CLASS_NAME for name in names):
-        raise LapisError(f"class_names must be a list of words of at most {MAX_CLASS_NAME} letters")
-    # JSON can contain half of a surrogate pair, which is not a character and cannot be printed.
-    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
-        raise LapisError("class_names hold half of a surrogate pair, which is not a character")
+    if not isinstance(names, list):
+        raise LapisError("class_names must be a list of words")
+    check_class_names(names)
     return tuple(names)
 
 
@@ -337,24 +332,15 @@ class _Blocks:
 
 def _parsed(text: str, what: str) -> Any:
     """Parse JSON as in RFC 8259, with unique names, no NaN or Infinity, and integers of limited length."""
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_int=_short_integer, parse_constant=_no_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise LapisError(f"its {what} is not JSON ({type(error).__name__})") from error
-
-
-def _short_integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > MAX_DIGITS:
-        raise LapisError(f"its header holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are allowed")
-    return int(digits)
+    return parse_json(text, f"its {what}", object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _no_constant(word: str) -> None:
-    raise LapisError(f"its header is not JSON: {word} is not a number in JSON")
+    raise LapisError(f"is not JSON: {word} is not a number in JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise LapisError("a name appears twice in its header")
+        raise LapisError("holds a name twice")
     return table

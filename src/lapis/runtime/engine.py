@@ -18,6 +18,7 @@ from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point, Trace, Watched
+from lapis.turns import Turns
 
 Logits = npt.NDArray[np.int64]
 
@@ -163,7 +164,7 @@ def check_runnable(network: Network) -> None:
 
 
 class Engine:
-    """A network packed for this machine. Only one run at a time is allowed; `Session` takes care of that."""
+    """A network packed for this machine. Calls of several threads take turns; its memory outlives every call."""
 
     def __init__(self, network: Network, threads: int = 1, low_memory: bool = False) -> None:
         check_runnable(network)
@@ -181,7 +182,10 @@ class Engine:
         model = _describe(network, arrays)
         native.check(self._library.lapis_engine_create(model, self.threads, low_memory, ctypes.byref(handle)))
         self._handle = handle
+        self._turns = Turns()
         self._close = weakref.finalize(self, self._library.lapis_engine_destroy, handle)
+        # When the interpreter ends, a daemon thread may still be inside a run; the system takes the memory back.
+        self._close.atexit = False
 
     def run(self, images: Pixels) -> Logits:
         """Integer logits (B, classes) of images (B, S, S, 3)."""
@@ -208,20 +212,26 @@ class Engine:
     def memory(self) -> tuple[int, int]:
         """Bytes of packed weights and tables, and of working memory."""
         bytes_of = self._library.lapis_engine_bytes
-        return int(bytes_of(self._handle, 0)), int(bytes_of(self._handle, 1))
+        with self._turns.lock:
+            self._check_open()
+            return int(bytes_of(self._handle, 0)), int(bytes_of(self._handle, 1))
 
     def close(self) -> None:
-        """Free the memory; the engine cannot run afterwards."""
-        self._close()
+        """Free the memory when the call in flight has ended; the engine cannot run afterwards."""
+        with self._turns.lock:
+            self._close()
+
+    def _check_open(self) -> None:
+        if not self._close.alive:
+            raise LapisError("this engine was closed; make a new one")
 
     def _run(self, images: Pixels, trace: Any, spent: npt.NDArray[np.int64] | None) -> Logits:
         check_images(images, self._size)
-        if not self._close.alive:
-            raise LapisError("this engine was closed; make a new one")
         pixels = np.ascontiguousarray(images)
         logits = np.empty((len(pixels), self._classes), dtype=np.int64)
-        native.check(
-            self._library.lapis_engine_run(
+        with self._turns.lock:
+            self._check_open()
+            status = self._library.lapis_engine_run(
                 self._handle,
                 pixels.ctypes.data,
                 len(pixels),
@@ -229,7 +239,7 @@ class Engine:
                 trace,
                 None if spent is None else spent.ctypes.data,
             )
-        )
+        native.check(status)
         return logits
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,8 @@ class Session:
     is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
     the native library is missing, numpy gives the same answers, more slowly. With low_memory=True the native engine
     keeps 6-bit weights in 6 bits and one form of each layer: the same answers, a little later. A session may be called
-    from several threads (calls take turns) and any number of sessions may exist at once.
+    from several threads (calls take turns) and in processes forked at any moment, even while it predicts. Any number
+    of sessions may exist at once.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class Session:
         self.preprocess = network.preprocess
         self.class_names = network.class_names
         self._head_exponent = network.head_exponent
-        self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._network: Network | None = None
         if native and network.exact and kernels.available():
@@ -77,9 +76,7 @@ class Session:
         pixels = self.read(images)
         if self._engine is None:
             return self._real(integer.run(self._numpy(), pixels))
-        with self._lock:
-            logits = self._engine.run(pixels)
-        return self._real(logits)
+        return self._real(self._engine.run(pixels))
 
     def watch(self, images: ImagesLike) -> Watched:
         """Logits, and the codes at every measuring point."""
@@ -91,8 +88,7 @@ class Session:
         pixels = self.read(images)
         if self._engine is None:
             return integer.watch(self._numpy(), pixels)
-        with self._lock:
-            return self._engine.watch(pixels)
+        return self._engine.watch(pixels)
 
     def predict(self, images: ImagesLike, k: int = 5) -> list[list[Prediction]]:
         """The k likeliest classes of every image, best first; equal logits in the order of the classes."""
@@ -134,9 +130,7 @@ class Session:
         """CPU nanoseconds of the first thread in each stage of one run."""
         if self._engine is None:
             raise LapisError("stages are timed in the native engine only; this session runs in numpy")
-        pixels = self.read(images)
-        with self._lock:
-            return self._engine.profile(pixels)
+        return self._engine.profile(self.read(images))
 
     def _real(self, logits: Int64) -> Float32:
         return real_logits(logits, self._head_exponent)

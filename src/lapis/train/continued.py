@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis.errors import LapisError
+from lapis.files import read_json
 from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train.distributed import Processes
 from lapis.train.loop import train
@@ -24,8 +25,8 @@ def train_or_continue(
 
 def _finished(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
-    written = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
+    written = read_json(folder / RECIPE_FILE)
     if written != json.loads(json.dumps(recipe.to_dict())):
         raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
-    summary: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    summary: dict[str, Any] = read_json(folder / SUMMARY_FILE)
     return summary

@@ -52,6 +52,11 @@ class Processes:
         dist.all_gather_object(values, value)
         return [value for value in values if value is not None]
 
+    def lost(self, error: RuntimeError) -> bool:
+        """Whether this error of torch's says that another process, or the way to it, is gone."""
+        words = str(error).lower()
+        return self.world > 1 and any(word in words for word in ("connection", "gloo", "nccl", "peer", "process group"))
+
     def barrier(self) -> None:
         if self.world > 1:
             dist.barrier()

@@ -16,12 +16,13 @@ from lapis.data.loader import UNREADABLE_SHARE
 from lapis.data.own import unreadable
 from lapis.display import Display
 from lapis.errors import LapisError
-from lapis.files import remove_unfinished, write_text
+from lapis.files import read_json, remove_unfinished, write_text
 from lapis.nn.checkpoint import save_network
-from lapis.runs import TRAINED_SLICE
+from lapis.runs import LOCK_FILE, TRAINED_SLICE
 from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
 from lapis.train.head import fit_head
+from lapis.train.hold import hold_folder
 from lapis.train.plan import START_FILE, Plan
 from lapis.train.recipe import differences
 from lapis.train.start import start_network
@@ -45,10 +46,10 @@ def is_started(plan: Plan) -> bool:
     """Whether `plan.out` holds a fine-tuning, which must be of this plan."""
     out, file = plan.out, plan.out / PLAN_FILE
     if not file.is_file():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if out.exists() and (not out.is_dir() or any(item.name != LOCK_FILE for item in out.iterdir())):
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
-    changed = differences(json.loads(file.read_text(encoding="utf-8")), _plain(plan))
+    changed = differences(read_json(file), _plain(plan))
     if changed:
         words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
         raise LapisError(f"{out} was started otherwise ({'; '.join(words[:4])}); choose another --out")
@@ -57,6 +58,11 @@ def is_started(plan: Plan) -> bool:
 
 def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     """Run the plan, or what is left of it; None if it was stopped."""
+    with hold_folder(plan.out):
+        return _finetune(plan, processes, quiet, report)
+
+
+def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     if not is_started(plan):
         _check_readable(plan, quiet, report)
         _create(plan)

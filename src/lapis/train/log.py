@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis.errors import LapisError
-from lapis.files import write_atomically
+from lapis.files import parse_json, write_atomically
 from lapis.runs import EVALUATIONS_FILE, STEPS_FILE
 
 COLUMNS = (
@@ -86,7 +86,7 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     path = folder / EVALUATIONS_FILE
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    return [parse_json(line, str(path)) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def _board(folder: Path, step: int) -> Any:

@@ -40,10 +40,12 @@ from lapis.runs import (
     UNREADABLE_FILE,
 )
 from lapis.scores import Scores
-from lapis.train.checkpoint import load_state, save_state
+from lapis.terminal import say
+from lapis.train.checkpoint import drop_last_state, load_state, reason, save_state
 from lapis.train.curves import plot_curves
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.evaluate import evaluate
+from lapis.train.hold import hold_folder
 from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
@@ -97,22 +99,44 @@ def train(
     spare_matrix_unit()
     processes = processes or Processes(0, 1, choose_device("auto"))
     data, out = None if data is None else Path(data), Path(out)
+    if resume and not out.is_dir():
+        raise LapisError(f"{out} holds no run to resume; start without --resume")
+    check_folder(out, "--out")
+    with hold_folder(out) if processes.first else nullcontext():
+        try:
+            return _train(recipe, data, out, processes, resume, quiet)
+        except RuntimeError as error:
+            if not processes.lost(error):
+                raise
+            raise LapisError(
+                f"another process of this run is gone ({reason(error)}); the last saved state in {out} is whole: start "
+                "all processes again with --resume"
+            ) from error
+
+
+def _train(
+    recipe: Recipe, data: Path | None, out: Path, processes: Processes, resume: bool, quiet: bool
+) -> dict[str, Any]:
     if not resume and (out / STATE_FILE).exists():
         raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
-    state = load_state(out) if resume else None
+    damaged: list[str] = []
+    state = load_state(out, damaged.append) if resume else None
+    if processes.first and damaged:
+        say(*damaged, error=True)
     if state is not None:
         changed = differences(state["recipe"], recipe.to_dict())
         if changed:
             raise LapisError(
                 f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
             )
-    check_folder(out, "--out")
     # Data, first weights and teacher are opened before anything is written: a failed start leaves no folder.
     run = Run(recipe, data, out, processes, quiet or not processes.first)
     if state is not None:
         run.restore(state)
     processes.barrier()  # no process writes before all have checked the folder
     if processes.first:
+        if damaged:
+            drop_last_state(out)
         prepare_folder(out, recipe)
     return run.run()
 

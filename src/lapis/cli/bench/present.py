@@ -20,6 +20,7 @@ from lapis.cli.console import TableConsole
 from lapis.cli.options import Decorator
 from lapis.errors import LapisError
 from lapis.files import check_folder
+from lapis.terminal import say
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def require_kernels() -> None:
 
 def report_progress(line: str) -> None:
     """Print progress on standard error."""
-    click.echo(line, err=True)
+    say(line, error=True)
 
 
 def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[[Path], None] | None = None) -> None:
@@ -87,19 +88,19 @@ def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[
             draw(written[1])
     if as_json:
         record = {"facts": dict(findings.facts), "rows": [asdict(row) for row in findings.rows], **findings.extra}
-        click.echo(json.dumps({**record, "written": [str(path) for path in written]}))
+        say(json.dumps({**record, "written": [str(path) for path in written]}))
         return
     console = TableConsole()
     facts = findings.facts
     torch = f", torch {facts['torch']}" if "torch" in facts else ""
-    console.print(f"{facts['machine']}, {facts['isa']}{torch}", markup=False)
+    say(f"{facts['machine']}, {facts['isa']}{torch}")
     for title, rows in groupby(findings.rows, key=findings.title):
         console.print(_table(title, findings.shown, rows))
     meanings = [f"{COLUMNS[name].title}: {COLUMNS[name].meaning}" for name in findings.shown]
     for line in (*meanings, *findings.notes):
-        console.print(line, markup=False, soft_wrap=True)
+        say(line)
     for path in written:
-        console.print(f"wrote {path} ({path.stat().st_size} bytes)", markup=False, soft_wrap=True)
+        say(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
 def _table(title: str, fields: Sequence[str], rows: Iterable[Any]) -> Table:

@@ -70,7 +70,7 @@ def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) 
 
 def write_html(path: str | Path, text: str) -> int:
     """Write a page atomically and return its size in bytes."""
-    data = text.encode("utf-8")
+    data = text.encode("utf-8", "backslashreplace")
     write_atomically(path, data)
     return len(data)
 

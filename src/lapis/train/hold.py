@@ -1,0 +1,60 @@
+"""A run's folder belongs to one run at a time.
+
+The lock is the system's: it ends with the process that holds it, however that ends, so nothing has to be cleaned up
+after a killed run. It is a record lock, which the processes that read images do not inherit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lapis.errors import LapisError
+from lapis.files import new_folder
+from lapis.runs import LOCK_FILE
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other processes out of it for the block; a block that fails leaves no empty folder."""
+    path = folder / LOCK_FILE
+    with new_folder(folder):
+        file = _locked(folder, path)
+        try:
+            yield
+        finally:
+            # Removed while it is still locked, so that nobody else can lose a lock by it.
+            with suppress(OSError):
+                path.unlink()
+            os.close(file)
+
+
+def _locked(folder: Path, path: Path) -> int:
+    while True:
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise LapisError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        try:
+            if fcntl is not None:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(file, 20).decode("ascii", "replace").strip() or "unknown"
+            os.close(file)
+            raise LapisError(
+                f"another run is at work in {folder} (process {holder}); wait until it ends, stop it, or choose "
+                "another --out"
+            ) from error
+        # The run before may have removed the file between these two calls.
+        if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+            os.ftruncate(file, 0)
+            os.write(file, f"{os.getpid()}\n".encode())
+            return file
+        os.close(file)

@@ -1,0 +1,56 @@
+"""Locks and cached values that survive a fork.
+
+A forked child has one thread. A lock that another thread held at that moment is never released there, so the child
+would wait for it for ever. Every lock of this package is therefore renewed in a child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+_every: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+class Turns:
+    """A lock by which threads take turns: `with turns.lock:`. In a forked child it is free.
+
+    The thread that holds it may take it again, as a signal handler does that interrupts it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        _every.add(self)
+
+
+class cached(Generic[Value]):  # noqa: N801 - used as a decorator, like `property`
+    """A property that is computed once per object, and twice where two threads ask at the same time.
+
+    functools.cached_property holds a lock while it computes, up to Python 3.11, and renews it in no child.
+    """
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        # Python asks here only while the object's own dictionary has no such name.
+        value = instance.__dict__[self.name] = self.compute(instance)
+        return value
+
+
+def _renew() -> None:
+    for turns in _every:
+        # Another object, because the thread that forked may be inside the old lock and will release that one.
+        turns.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_renew)

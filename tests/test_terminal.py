@@ -1,0 +1,57 @@
+"""Foreign text reaches the terminal escaped, and only one function prints."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapis.terminal import printable, say
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "lapis"
+# The one function that prints; and a process that answers its parent with a number.
+PRINTERS = {"terminal.py", "bench/memory.py", "bench/serve.py"}
+
+
+@given(st.text(st.characters(codec=None)))
+def test_printable_text_is_one_line_without_control_characters(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert printable(shown) == shown
+
+
+def test_letters_of_every_language_stay_as_they_are() -> None:
+    assert printable("cat, Katze, кошка, 猫, قط") == "cat, Katze, кошка, 猫, قط"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;owned\x07", r"\x1b]0;owned\x07"),
+        ("cat\nlapis: every promise holds", r"cat\nlapis: every promise holds"),
+        ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("\udc80", r"\udc80"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\rb", r"a\rb"),
+    ],
+)
+def test_what_could_forge_output_is_written_as_its_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_each_argument_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say("one\ntwo", "three")
+    say("four\x1b", error=True)
+    assert capsys.readouterr() == ("one\\ntwo\nthree\n", "four\\x1b\n")
+
+
+def test_only_one_function_prints() -> None:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "click.echo", "click.secho"):
+                found.append(str(path.relative_to(PACKAGE)))
+    assert set(found) <= PRINTERS
