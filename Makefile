@@ -80,7 +80,8 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	$(CMAKE) --build build/sanitize
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
-	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py
+	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py \
+	    tests/deploy/test_simulate_native.py
 
 # A training run killed fifty times; the tests of every day do it six times.
 faults: $(READY)  ## kill, starve and damage a training run, and resume it

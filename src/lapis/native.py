@@ -22,7 +22,7 @@ from lapis.errors import LapisError
 from lapis.turns import Turns
 
 # Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 4
+ABI = 5
 NONE = "none"
 
 CODES_U8, CODES_F32 = 0, 1
@@ -76,7 +76,7 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
 _FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
 
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
-_pairs = ctypes.POINTER(Pairs)
+_pairs, _counter = ctypes.POINTER(Pairs), ctypes.POINTER(_i64)
 _lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), *([_pointer] * 3), _i32]
 _SIGNATURES: dict[str, list[Any]] = {
     "lapis_distance": [_pairs, _pointer, _pointer, _pointer, _i32, _i32],
@@ -92,6 +92,14 @@ _SIGNATURES: dict[str, list[Any]] = {
     "lapis_lsq": [_pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), _pointer, _pointer, _i32],
     "lapis_lsq_value_backward": _lsq_backward,
     "lapis_lsq_codes_backward": _lsq_backward,
+    "lapis_spikes_fire": [
+        _pointer, _i64, _i64, _pointer, _pointer, _i32, _i64, _i32, _i32, _i32, _pointer, _pointer,
+        _i32,
+    ],
+    "lapis_spikes_integrate": [_pointer, _i64, _i64, _i64, _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
+    "lapis_spikes_relate": [_pointer, _pointer, *([_i64] * 5), _i32, _pointer, _counter, _i32],
+    "lapis_spikes_leak": [_pointer, _i64, _i64, _i64, _pointer, _pointer, _i64, _pointer, _pointer],
+    "lapis_spikes_mix": [_pointer, *([_i64] * 4), _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
     "lapis_abi": [],
     "lapis_use_runner": [_pointer],
     "lapis_isa_supported": [_i32],

@@ -17,6 +17,7 @@ from lapis.cli import main
 from lapis.convert.fold import from_model
 from lapis.data.slice import load_slice
 from lapis.deploy import integer
+from lapis.deploy.simulate import Simulator
 from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import save
@@ -101,19 +102,24 @@ def test_a_packed_file_has_no_trained_network(
     assert "holds no trained network" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("simulator", ["simulate", "simulate_native"])
 def test_a_neuron_that_is_wrong_is_named(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    simulator: str, checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real comparison on a simulator with one real fault: a synapse that is one too strong."""
-    simulate = importlib.import_module("lapis.deploy.simulate")
-    healthy = simulate.integrate
+    """The real comparison on a simulator with one real fault: a synapse that is too strong."""
+    if simulator == "simulate":
+        monkeypatch.setattr("lapis.convert.agreement.fast_simulator", Simulator)
+    elif not native.available():
+        pytest.skip("the native library was not built; `lapis info` says why")
+    module = importlib.import_module(f"lapis.deploy.{simulator}")
+    healthy = module.integrate
 
-    def faulty(spikes: Any, synapses: Any, least: int) -> Any:
+    def faulty(spikes: Any, synapses: Any, *rest: int) -> Any:
         changed = synapses.copy()
         changed[0, 0] += 40
-        return healthy(spikes, changed, least)
+        return healthy(spikes, changed, *rest)
 
-    monkeypatch.setattr(simulate, "integrate", faulty)
+    monkeypatch.setattr(module, "integrate", faulty)
     code, record = _run(["verify", str(checkpoint), "-n", "2", "--only", "spikes", "--json", "--quiet"], capsys)
     assert code == EXIT_BROKEN_PROMISE
     first = record["executors"]["spikes"]["first_mismatch"]

@@ -14,7 +14,8 @@ from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy.neuron import follow_neuron
-from lapis.deploy.simulate import Events, Simulator
+from lapis.deploy.simulate import Events
+from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
 from lapis.files import check_target, save_figure
@@ -58,7 +59,7 @@ def command(
     """
     check_target(picture, "--picture")
     network = models.open(model).network()
-    simulator, events, tally = Simulator(network), Events(), Tally()
+    simulator, events, tally = fast_simulator(network), Events(), Tally()
     answers: list[int] = []
     first = None
     started = time.perf_counter()

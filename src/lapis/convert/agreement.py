@@ -16,7 +16,8 @@ import numpy as np
 
 from lapis.deploy import integer
 from lapis.deploy.network import Network
-from lapis.deploy.simulate import Events, Simulator
+from lapis.deploy.simulate import Events
+from lapis.deploy.simulate_native import fast_simulator
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point, Watched
@@ -171,8 +172,8 @@ def integer_executor(network: Network) -> Executor:
 
 
 def spiking_executor(network: Network, events: Events) -> Executor:
-    """The simulator; its counts are added to `events`."""
-    simulator = Simulator(network)
+    """The simulator, in C where it can be; its counts are added to `events`."""
+    simulator = fast_simulator(network)
 
     def run(images: Pixels) -> Watched:
         logits, trace, batch_events = simulator.run(images)

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
 from lapis.deploy import arithmetic, integer, leak
-from lapis.deploy.arithmetic import Array, Int32, Int64
-from lapis.deploy.network import Block, Layer, Network, check_images
+from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
+from lapis.deploy.network import Block, Layer, Network, Norm, check_images
 from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
 from lapis.energy.counts import Operator
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
@@ -93,6 +93,27 @@ class Simulated(NamedTuple):
     logits: Int64
     trace: Trace
     events: Events
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What a window of neurons is asked at each level m: value >= rise[m], or value < fall[m] where there is a fall.
+
+    values (rows, neurons). rise, fall (rows or 1, sets, levels), levels low+1..T: neurons share a set of thresholds in
+    equal groups, all of a token (norms), one head's (readout) or one each (layers).
+    """
+
+    values: Array
+    low: int
+    rise: Array
+    fall: Array | None = None
+
+    def __call__(self, level: int) -> Array:
+        values = self.values.reshape(len(self.values), self.rise.shape[1], -1)
+        reached = values >= self.rise[..., level - self.low - 1, None]
+        if self.fall is not None:
+            reached |= values < self.fall[..., level - self.low - 1, None]
+        return np.asarray(reached).reshape(self.values.shape)
 
 
 def simulate(network: Network, images: Pixels) -> Simulated:
@@ -290,70 +311,54 @@ class Simulator:
     def _attention(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
         network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
         width = network.config.width
-        pre = block.attention_norm.pre(stream, network.eps)
-        spikes = self._emit(index, "attention_in", lambda level: pre >= level, trace, events)
+        spikes = self._emit_norm(index, "attention_in", block.attention_norm, stream, trace, events)
         voltage = self._linear(index, "qkv", block.qkv, "attention_in", spikes, events)
         q, k, v = np.split(voltage, 3, axis=-1)
-        q_spikes = self._emit(index, "q", _ladder(q, theta.qk[:width], network.low("q")), trace, events)
-        k_spikes = self._emit(index, "k", _ladder(k, theta.qk[width:], network.low("k")), trace, events)
-        v_spikes = self._emit(index, "v", _ladder(v, theta.v, network.low("v")), trace, events)
+        q_spikes = self._emit(index, "q", Crossing(q, network.low("q"), theta.qk[None, :width]), trace, events)
+        k_spikes = self._emit(index, "k", Crossing(k, network.low("k"), theta.qk[None, width:]), trace, events)
+        v_spikes = self._emit(index, "v", Crossing(v, network.low("v"), theta.v[None]), trace, events)
 
-        distance, crossed = relate(self._by_head(q_spikes), self._by_head(k_spikes), network.least("q", index))
+        distance, crossed = self._relate(self._by_head(q_spikes), self._by_head(k_spikes), network.least("q", index))
         events.crossed(index, "relation", crossed)
         delay = network.delays[index]
-        affinity, mass, steps = leak_affinities(distance if delay is None else distance + delay, block.membranes())
+        affinity, mass, steps = self._leak(index, distance if delay is None else distance + delay)
         events.leaked(index, steps)
-        mixed, crossed = mix(self._by_head(v_spikes), affinity, network.low("v") < 0, network.least("v", index))
+        mixed, crossed = self._mix(self._by_head(v_spikes), affinity, network.low("v") < 0, network.least("v", index))
         events.crossed(index, "value", crossed)
 
-        # (levels, H, 1, N): the threshold of a readout neuron falls, shifted by the power of two of its row.
-        falling = theta.readout[pow2_exponent(mass) - self.exponents[0]].transpose(2, 0, 1)[:, :, None]
-        low = network.low("readout")
-
-        def reached(level: int) -> Array:
-            above: Array = np.asarray(mixed >= falling[level - low - 1]).transpose(2, 0, 1)
-            return above.reshape(-1, width)
-
-        y_spikes = self._emit(index, "readout", reached, trace, events)
+        # (N, H, levels): the threshold of a readout neuron falls, shifted by the power of two of its row.
+        falling = theta.readout[pow2_exponent(mass) - self.exponents[0]].transpose(1, 0, 2)
+        crossing = Crossing(mixed.transpose(2, 0, 1).reshape(-1, width), network.low("readout"), falling)
+        y_spikes = self._emit(index, "readout", crossing, trace, events)
         voltage = self._linear(index, "proj", block.proj, "readout", y_spikes, events)
         return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.proj.scale, block.proj.shift))
 
     def _feed_forward(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
-        network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
-        pre = block.mlp_norm.pre(stream, network.eps)
-        spikes = self._emit(index, "mlp_in", lambda level: pre >= level, trace, events)
+        block, theta = self.network.blocks[index], self.thresholds[index]
+        spikes = self._emit_norm(index, "mlp_in", block.mlp_norm, stream, trace, events)
         hidden = self._linear(index, "fc1", block.fc1, "mlp_in", spikes, events)
-        low = network.low("mlp_hidden")
-
-        def reached(level: int) -> Array:
-            up, down = theta.rise[:, level - low - 1], theta.fall[:, level - low - 1]
-            return np.asarray((hidden >= up) | (hidden < down))
-
-        spikes = self._emit(index, "mlp_hidden", reached, trace, events)
+        crossing = Crossing(hidden, self.network.low("mlp_hidden"), theta.rise[None], theta.fall[None])
+        spikes = self._emit(index, "mlp_hidden", crossing, trace, events)
         voltage = self._linear(index, "fc2", block.fc2, "mlp_hidden", spikes, events)
         return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.fc2.scale, block.fc2.shift))
 
-    def _emit(self, index: int, point: Point, reached: Reached, trace: Trace, events: Events) -> Spikes:
+    def _emit_norm(self, index: int, point: Point, norm: Norm, stream: Int32, trace: Trace, events: Events) -> Spikes:
+        low = self.network.low(point)
+        levels = np.arange(low + 1, self.network.config.window + 1)[None, None]
+        return self._emit(index, point, Crossing(norm.pre(stream, self.network.eps), low, levels), trace, events)
+
+    def _emit(self, index: int, point: Point, crossing: Crossing, trace: Trace, events: Events) -> Spikes:
         """One window of spikes, noted as the codes that they stand for."""
-        window, signed = self.network.config.window, self.network.low(point) < 0
-        least = self.network.least(point, index)
-        spikes = fire(reached, window, signed, least)
+        spikes, codes = self._fire(crossing, self.network.low(point) < 0, self.network.least(point, index))
         events.fired(index, point, spikes)
-        latency = first_spike(spikes)
-        codes = np.where(latency < len(spikes), window - latency, 0)
-        if signed:
-            on, off = np.split(codes, 2, axis=-1)
-            codes = on - off
-        trace.note(index, point, codes.astype(np.int8)[None])
+        trace.note(index, point, codes[None])
         return spikes
 
     def _linear(
         self, index: int, operator: Operator, layer: Layer, source: Point, spikes: Spikes, events: Events
     ) -> Array:
-        synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
-        if self.network.low(source) < 0:
-            synapses = np.concatenate([synapses, -synapses])
-        voltage, crossed = integrate(spikes, synapses, self.network.least(source, index))
+        signed, least = self.network.low(source) < 0, self.network.least(source, index)
+        voltage, crossed = self._integrate((index, operator), layer, spikes, signed, least)
         events.crossed(index, operator, crossed)
         return voltage if layer.exact else voltage.astype(np.float32)
 
@@ -364,9 +369,29 @@ class Simulator:
         by_head: Spikes = parts.transpose(0, 3, 1, 2, 4)
         return by_head.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
 
+    # The five spiking operations; `simulate_native` has them in C.
 
-def _ladder(voltage: Array, theta: Array, low: int) -> Reached:
-    def reached(level: int) -> Array:
-        return np.asarray(voltage >= theta[:, level - low - 1])
+    def _fire(self, crossing: Crossing, signed: bool, least: int) -> tuple[Spikes, Codes]:
+        window = self.network.config.window
+        spikes = fire(crossing, window, signed, least)
+        latency = first_spike(spikes)
+        codes = np.where(latency < len(spikes), window - latency, 0)
+        if signed:
+            on, off = np.split(codes, 2, axis=-1)
+            codes = on - off
+        return spikes, codes.astype(np.int8)
 
-    return reached
+    def _integrate(
+        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, least: int
+    ) -> tuple[Array, int]:
+        synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
+        return integrate(spikes, np.concatenate([synapses, -synapses]) if signed else synapses, least)
+
+    def _relate(self, q: Spikes, k: Spikes, least: int) -> tuple[Array, int]:
+        return relate(q, k, least)
+
+    def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
+        return leak_affinities(distance, self.network.blocks[index].membranes())
+
+    def _mix(self, spikes: Spikes, affinity: Array, signed: bool, least: int) -> tuple[Array, int]:
+        return mix(spikes, affinity, signed, least)

@@ -25,7 +25,7 @@ from lapis.trace import Tally
 
 Labels = npt.NDArray[np.int64]
 
-# The simulator walks every step of every neuron, about a second per image; the engine needs milliseconds.
+# The simulator walks every step of every neuron, in numpy more than a second per image; the engine needs milliseconds.
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
 BATCH = 16
 TIMED_RUNS = 25

@@ -57,5 +57,8 @@ COLUMNS = {
         "way", "", "broadcast holds a difference for each pair and channel, eager is plain torch, fused is our kernel"
     ),
     "extra_mb": Column("MB", ".2f", "peak memory beyond inputs and result"),
+    "simulator": Column("simulator", "", "what runs the network as spikes; numpy defines the answer"),
+    "spikes": Column("spikes", ",", "spikes of one image"),
+    "operations": Column("operations", ",", "synapses that those spikes crossed"),
     "joules_per_image": Column("J per image", ".6f", "energy of the whole processor, median over rounds"),
 }
