@@ -132,6 +132,11 @@ class LapisConfig:
             raise LapisError(f"weight_bits={self.weight_bits} with quantize=False; use 32 or turn quantizers on")
         if not self.quantize and rule_of(self.relation).needs_codes:
             raise LapisError(f"relation={self.relation!r} compares codes and needs quantize=True")
+        if self.relative_position and not rule_of(self.relation).takes_positions:
+            raise LapisError(
+                f"relation={self.relation!r} has no place for the relative positions of style={self.style!r}; "
+                "use style='vit'"
+            )
         _check_least_codes(self)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
             raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")

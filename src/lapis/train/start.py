@@ -11,7 +11,7 @@ from lapis.nn.checkpoint import check_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
-from lapis.nn.relations import Relation
+from lapis.nn.relations import Mixer
 from lapis.positions import offset_count
 
 
@@ -68,7 +68,7 @@ def _changed_parts(model: LapisViT, start: LapisViT) -> set[str]:
             same = same and (module.low, module.high) == (previous.low, previous.high)
         if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
             same = same and module.mode == previous.mode
-        if isinstance(module, Relation):
+        if isinstance(module, Mixer):
             same = same and old.window == new.window and old.modes.qk == new.modes.qk
         if not same:
             names.add(name)
