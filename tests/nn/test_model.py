@@ -140,7 +140,7 @@ def test_under_autocast_the_relation_stays_in_float32(monkeypatch: pytest.Monkey
         return mixed
 
     def watch_relation(q: Tensor, k: Tensor) -> Tensor:
-        log_a = relate(q, k)
+        log_a: Tensor = relate(q, k)
         seen["log affinity"] = log_a.dtype
         return log_a
 

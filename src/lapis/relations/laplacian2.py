@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lapis.relations.table import TableRule
+from lapis.relations.rule import Rule
 
 if TYPE_CHECKING:
     from lapis.energy.operations import Mixing, Operation
 
 
-class Laplacian2Rule(TableRule):
+class Laplacian2Rule(Rule):
     """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
 
     equation = "W_ij = rowscale 2^-round(D_ij / m_h), D_ij = sum_c |q_ic - k_jc|"
     system = "Lapis"
+    stored = "shift"
+    needs_codes = True
 
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:
         if mixing.convention.lookups_and_scaling:

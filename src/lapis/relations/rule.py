@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 # leak:  A = beta_h**D, stored as one leak per head.
 # table: A = table[h][D], stored as one number per head and distance.
-Stored = Literal["leak", "table"]
+# shift: A = 2**-shift[h][D], stored as one number of halvings per head and distance.
+Stored = Literal["leak", "table", "shift"]
 # paper: the paper's own ablation.   ours: proposed here.   faithful: another system's rule as its authors compute it,
 # on our codes.   adapted: another system's rule, changed where our one spike per neuron asks for it.
 Origin = Literal["paper", "ours", "faithful", "adapted"]
@@ -56,7 +57,7 @@ class Rule:
         """Why a network of `config` has no spiking form because of this relation, and the way out; None if it has."""
         if self.stored is None:
             return f"relation={self.name!r} has no spiking form; fine-tune with relation='laplacian', then convert"
-        if self.stored == "table" and config.relative_position:
+        if self.stored != "leak" and config.relative_position:
             return (
                 f"relation={self.name!r} is stored as a table by distance, which has no place for the position delays "
                 f"of style={config.style!r}; use style='vit'"

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
-from lapis.deploy.network import Affinities, Block, Leak
+from lapis.deploy.network import Affinities, Block, Leak, Shifts
 from lapis.errors import LapisError
 from lapis.nn.position import RelativePosition
 from lapis.ops.row_scale.eager import scale_rows
@@ -43,7 +43,7 @@ class Mixer(nn.Module):
         """The readout (B, H, N, C)."""
         raise NotImplementedError
 
-    def fold(self, distances: int) -> Leak | Affinities:
+    def fold(self, distances: int) -> Leak | Affinities | Shifts:
         """The affinities of the l1 distances 0..distances-1 as a deployed network stores them."""
         raise LapisError(f"{type(self).__name__} has no deployed form; use relation=laplacian or a TableRelation")
 
