@@ -274,6 +274,8 @@ def check_deployable(config: LapisConfig) -> None:
             f"image_channels={config.image_channels} has no spiking form: deployed networks take bytes of red, green "
             "and blue; use 3 channels, or 1 for grey"
         )
+    if config.mean_pool and not config.relative_position:
+        raise LapisError("mean_pool=True has no packed form in style vit; train with mean_pool=False, then convert")
     refusal = rule_of(config.relation).refusal(config)
     if refusal is not None:
         raise LapisError(refusal)
