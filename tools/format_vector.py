@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis.config import ActivationModes, LapisConfig, LeastCodes
+from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
@@ -35,6 +35,7 @@ PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10.safetensors")
 FIRST_FIXTURE = Path("docs/format-vector.safetensors")
 FIXTURE = Path("docs/format-vector-2.safetensors")
 TABLE = Path("docs/format-vector-table.safetensors")
+SHIFT = Path("docs/format-vector-shift.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
 
@@ -107,8 +108,8 @@ def small_network() -> Network:
     )
 
 
-def table_network() -> Network:
-    """Affinities as a table by distance, of signed codes; weights of eight bits."""
+def table_network(relation: str, mode: Mode, seed: int) -> Network:
+    """Affinities, or their shifts, as a table by distance; weights of eight bits."""
     config = LapisConfig(
         image_size=8,
         patch_size=4,
@@ -118,16 +119,16 @@ def table_network() -> Network:
         heads=3,
         mlp_ratio=2,
         window=7,
-        relation="table",
-        modes=ActivationModes(qk="signed"),
+        relation=relation,
+        modes=ActivationModes(qk=mode),
     ).deployed(weight_bits=8)
-    return random_network(config, seed=29)
+    return random_network(config, seed)
 
 
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE):
+    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE, SHIFT):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -149,7 +150,12 @@ def main() -> None:
     parser.add_argument("--fixture", action="store_true", help="Make the small networks in docs anew first.")
     try:
         if parser.parse_args().fixture:
-            for path, network in ((FIXTURE, small_network()), (TABLE, table_network())):
+            fixtures = {
+                FIXTURE: small_network(),
+                TABLE: table_network("table", "signed", seed=29),
+                SHIFT: table_network("laplacian2", "unsigned", seed=31),
+            }
+            for path, network in fixtures.items():
                 print(f"{path}: {save(ROOT / path, network):,} bytes")
         text = json.dumps(vector(), indent=1) + "\n"
         write_text(VECTOR, text)

@@ -26,7 +26,7 @@ DEPLOYED_BITS = 6
 # What a network must be to have a spiking form, besides its relation; its weights may have any width.
 DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes", "top_k": 1.0}
 # What only training knows of: the values that a packed network has, and that are not written where they are the same.
-TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False}
+TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False, "mean_pool": False}
 # LayerNorm's epsilon, in every network and every executor.
 NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
@@ -111,6 +111,8 @@ class LapisConfig:
     image_channels: int = TRAINING_ONLY["image_channels"]
     # Layer scale in style vit, as in DeiT-III and DINOv2; style beit always has it.
     layer_scale: bool = TRAINING_ONLY["layer_scale"]
+    # Answer from the mean of the patches in style vit, too; style beit always does.
+    mean_pool: bool = TRAINING_ONLY["mean_pool"]
 
     def __post_init__(self) -> None:
         check_window(self.window)
@@ -132,6 +134,11 @@ class LapisConfig:
             raise LapisError(f"weight_bits={self.weight_bits} with quantize=False; use 32 or turn quantizers on")
         if not self.quantize and rule_of(self.relation).needs_codes:
             raise LapisError(f"relation={self.relation!r} compares codes and needs quantize=True")
+        if self.relative_position and not rule_of(self.relation).takes_positions:
+            raise LapisError(
+                f"relation={self.relation!r} has no place for the relative positions of style={self.style!r}; "
+                "use style='vit'"
+            )
         _check_least_codes(self)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
             raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
@@ -168,7 +175,8 @@ class LapisConfig:
 
     @property
     def mean_pooling(self) -> bool:
-        return self.style == "beit"
+        """Whether the mean of the patches is classified, or the class token."""
+        return self.mean_pool or self.style == "beit"
 
     def mode(self, point: str) -> Mode:
         """How negative values are coded at a measuring point. q and k share their mode."""
@@ -276,7 +284,7 @@ def _check_choices(config: LapisConfig) -> None:
         raise LapisError(
             f"weight_bits={config.weight_bits!r} is not available; use {_either(WEIGHT_BITS)} (32 = float weights)"
         )
-    for switch in ("quantize", "layer_scale"):
+    for switch in ("quantize", "layer_scale", "mean_pool"):
         if not isinstance(getattr(config, switch), bool):
             raise LapisError(f"{switch}={getattr(config, switch)!r} must be true or false")
     if not isinstance(config.modes, ActivationModes):

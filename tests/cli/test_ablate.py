@@ -11,6 +11,7 @@ import pytest
 from lapis.cli import main
 from lapis.config import ActivationModes
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.train.ablate import ENERGIES
 from lapis.train.recipe import DRIVING
 from lapis.train.studies import variants
 
@@ -27,9 +28,14 @@ def test_variants_differ_in_the_thing_studied_alone() -> None:
         records = [row.recipe.to_dict() for row in rows]
         for record in records:
             assert record["optim"]["epochs"] == 0.5
-            del record["model"][key], record["lift"]
+            del record["model"][key], record["lift"], record["draw_qk"]
         assert all(record == records[0] for record in records)
-    assert [row.name for row in variants("relation", "smoke", [])] == ["laplacian", "dot", "gaussian", "hamming"]
+    rows = variants("relation", "smoke", [])
+    half = len(rows) // 2
+    assert [row.name for row in rows[:4]] == ["laplacian", "dot", "gaussian", "hamming"]
+    assert [row.name for row in rows[half:]] == [f"{row.name} drawn" for row in rows[:half]]
+    assert [row.recipe.draw_qk for row in rows] == [False] * half + [True] * half
+    assert all(row.recipe.model.mean_pooling for row in rows)
     assert [(row.name, row.recipe.model.modes, row.recipe.lift) for row in variants("activation", "smoke", [])] == [
         ("unsigned", ActivationModes.all("unsigned"), False),
         ("offset", ActivationModes.all("offset"), False),
@@ -76,20 +82,28 @@ def test_deployment_stages_recover_from_the_exact_network() -> None:
 def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["ablate", "relation", *TINY, "--seeds", "0,1", "--out", str(tmp_path)]
+    names = "hamming, laplacian,ssa,dot drawn"
+    words = ["ablate", "relation", *TINY, "--seeds", "0,1", "--only", names, "--out", str(tmp_path)]
     assert main([*words, "--json"]) == EXIT_OK
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["rows"]) == 8
     with (tmp_path / "ablation.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["variant"], row["seed"]) for row in rows[:2]] == [("laplacian", "0"), ("dot", "0")]
+    assert [row["variant"] for row in rows[:4]] == ["laplacian", "hamming", "ssa", "dot drawn"]
+    assert [row["multiplication_free"] for row in rows[:4]] == ["True", "True", "True", "False"]
+    assert [bool(row["log2_gains"]) for row in rows[:4]] == [False, False, True, False]
+    for row in rows:
+        energies = [float(row[column]) for column in ENERGIES.values()]
+        assert float(row["energy_strict_mj"]) >= float(row["energy_mj"])
+        assert len(set(energies)) == 6
+        assert float(row["ms_per_step"]) > 0
     assert all(0 <= float(row["top1"]) <= 100 and 0 < float(row["energy_mj"]) < 1 for row in rows)
     assert (tmp_path / "ablation.png").read_bytes().startswith(b"\x89PNG")
     logs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")}
     assert main(words) == EXIT_OK
     text = capsys.readouterr().out
-    assert "97.09" in text
-    assert "hamming" in text
+    assert "87.92" in text
+    assert "dot drawn" in text
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")} == logs
     assert main([*words, "--set", "optim.lr=0.5"]) == EXIT_BAD_INPUT
     assert "other settings" in capsys.readouterr().err
@@ -106,6 +120,8 @@ def test_activation_modes_are_compared(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["relations"], "did you mean 'relation'"),
         (["relation", "--seeds", "one"], "write it as 0,1,2"),
+        (["relation", "--only", "laplacien"], "unknown variant 'laplacien'; did you mean 'laplacian'?"),
+        (["sparsity", "--only", "0.55"], "'0.55' starts from '0.65'; ask for both"),
         (["deployment", "--recipe", "smoke"], "unknown recipe 'smoke_pow2'"),
     ],
 )

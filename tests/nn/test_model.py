@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from lapis.config import ActivationModes, LapisConfig, Mode, RowScale
+from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
 from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer, required
 from lapis.nn.relations import with_tau
 from lapis.ops.attention.reference import attention as reference_attention
 from lapis.trace import POINTS, Tally
+from tests.networks import small_config
 
 SMALL = LapisConfig(image_size=32, patch_size=8, width=24, depth=2, heads=3, classes=5, window=15)
 
@@ -140,7 +142,7 @@ def test_under_autocast_the_relation_stays_in_float32(monkeypatch: pytest.Monkey
         return mixed
 
     def watch_relation(q: Tensor, k: Tensor) -> Tensor:
-        log_a = relate(q, k)
+        log_a: Tensor = relate(q, k)
         seen["log affinity"] = log_a.dtype
         return log_a
 
@@ -265,3 +267,14 @@ def test_compiled_export_sees_one_graph() -> None:
     model(images)
     exported = torch.export.export(model, (images,))
     torch.testing.assert_close(exported.module()(images), model(images))
+
+
+def test_a_vit_can_answer_from_the_mean_of_its_patches_but_is_not_packed_so() -> None:
+    torch.manual_seed(0)
+    model = LapisViT(small_config(mean_pool=True)).eval()
+    images = torch.randn(2, 3, 8, 8)
+    features = model.forward_features(images)
+    torch.testing.assert_close(model(images), model.head(model.norm(features[:, 1:].mean(dim=1))))
+    assert LapisConfig.from_dict(model.config.to_dict()) == model.config
+    with pytest.raises(LapisError, match="mean_pool=True has no packed form"):
+        check_deployable(model.config)

@@ -119,7 +119,7 @@ def test_a_registered_relation_trains_and_survives_its_file(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
-@pytest.mark.parametrize("name", ["cauchy", "halves"])
+@pytest.mark.parametrize("name", ["cauchy", "halves", "laplacian2"])
 def test_every_executor_of_a_table_gives_the_bits_of_the_integer_model(name: str, mode: Any, tmp_path: Path) -> None:
     model, images = small_model(small_config(relation=name, modes=ActivationModes.all(mode)))
     network = from_model(model)
@@ -192,7 +192,9 @@ def test_what_cannot_be_stored_as_a_table_is_refused_with_the_reason() -> None:
 def test_a_table_with_relative_positions_trains() -> None:
     model = LapisViT(small_config(relation="cauchy", style="beit"))
     model(torch.randn(2, 3, 8, 8)).square().sum().backward()
-    position = model.blocks[0].attn.relation.position
+    relation = model.blocks[0].attn.relation
+    assert isinstance(relation, TableRelation)
+    position = relation.position
     assert position is not None
     assert position.table.grad is not None
     assert position.table.grad.any()
@@ -214,7 +216,8 @@ def test_the_energy_of_a_relation_is_what_its_rule_says() -> None:
 
 
 def test_the_relation_study_has_a_row_for_each_registered_relation() -> None:
-    assert [row.name for row in variants("relation", "smoke", [])] == relations.names()
+    rows = [row.name for row in variants("relation", "smoke", [])]
+    assert rows == [*relations.names(), *(f"{name} drawn" for name in relations.names())]
     assert set(MINE) < set(relations.names())
 
 

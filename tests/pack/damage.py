@@ -23,6 +23,7 @@ Table = dict[str, Any]
 CONFIG = small_config(style="beit", modes=ActivationModes(mlp_hidden="signed"))
 # Affinities as a table, of 3 * 15 + 1 distances.
 TABLE = small_config(relation="table")
+SHIFT = small_config(relation="laplacian2")
 # Rows of 300 bytes, whose weights of 16 bits can overflow 32.
 LARGE_PATCH = CONFIG.replace(image_size=20, patch_size=10)
 # Rows of 2,112 weights of 8 bits, whose sums with codes of 63 can reach 2**24.
@@ -231,6 +232,7 @@ CONFIGURATION = [
     Damage(15, "mode", config(modes={**CONFIG.to_dict()["modes"], "qk": "sideways"})),
     *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
     Damage(16, "use style='vit'", config(relation="table")),
+    Damage(16, "use style='vit'", config(relation="laplacian2")),
     Damage(16, "row_scale", config(row_scale="exact")),
     Damage(16, "readout", config(readout="real")),
     Damage(16, "quantize", config(quantize=False)),
@@ -316,6 +318,8 @@ VALUES = [
     Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, (1 << 20) + 1, at=183), TABLE),
     Damage(59, "rises", values("blocks.affinity.mantissa", np.uint32, [1 << 31, (1 << 31) + 1]), TABLE),
     Damage(59, "rises", values("blocks.affinity.exponent", np.int32, [0, -1]), TABLE),
+    Damage(63, "0 at the distance 0", values("blocks.shift.halvings", np.uint16, 1), SHIFT),
+    Damage(63, "falls", values("blocks.shift.halvings", np.uint16, [0, 1, 0]), SHIFT),
 ]
 
 DAMAGES = [*CONTAINER, *DESCRIPTION, *CONFIGURATION, *PREPROCESSING, *TENSORS, *VALUES]

@@ -184,7 +184,11 @@ def _configs() -> list[LapisConfig]:
     small = small_config(image_size=12, classes=5, mlp_ratio=3)
     return [
         small.replace(style=style, relation=relation, weight_bits=bits, modes=ActivationModes(qk=mode, mlp_hidden=mode))
-        for style, relation in (*((style, "laplacian") for style in get_args(Style)), ("vit", "table"))
+        for style, relation in (
+            *((style, "laplacian") for style in get_args(Style)),
+            ("vit", "table"),
+            ("vit", "laplacian2"),
+        )
         for bits in (6, 8, 32)
         for mode in ("unsigned", "signed")
     ]
@@ -197,7 +201,8 @@ def test_every_tensor_is_documented_with_its_type_and_shape(config: LapisConfig)
     documented = _table("Tensors")
     found = entries(config).values()
     leak, affinity = (set(_spread(f"blocks.{one}.{{mantissa,exponent}}")) for one in ("leak", "affinity"))
-    absent = leak if config.relation == "table" else affinity
+    stored = {"laplacian": leak, "table": affinity, "laplacian2": {"blocks.shift.halvings"}}
+    absent = set().union(*(names for relation, names in stored.items() if relation != config.relation))
     absent |= set() if config.relative_position else {"blocks.leak.delay"}
     assert {entry.name for entry in found} == documented.keys() - absent
     for entry in found:

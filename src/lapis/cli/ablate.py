@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,9 @@ from lapis.cli.options import (
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.terminal import say
 
+if TYPE_CHECKING:
+    from lapis.train.studies import Study
+
 STUDIES = ("relation", "deployment", "activation", "sparsity", "silence")
 STUDY = Named("study", lambda: STUDIES)
 
@@ -33,6 +37,7 @@ STUDY = Named("study", lambda: STUDIES)
 @click.option("--start", type=MODEL, help="First weights of every variant; later stages start from earlier ones.")
 @click.option("--teacher", type=MODEL, help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
+@click.option("--only", metavar="NAMES", help="Variants to train, separated by commas; all by default.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every variant.")
 @device_option
 @torch_threads_option
@@ -46,6 +51,7 @@ def command(
     start: str | None,
     teacher: str | None,
     seeds: str,
+    only: str | None,
     settings: tuple[str, ...],
     device: str,
     threads: int | None,
@@ -54,32 +60,37 @@ def command(
 ) -> int:
     """Train the variants of STUDY under one schedule, and compare them.
 
-    relation: Laplacian, dot product, Gaussian, Hamming. deployment: exact W32, then the recoveries with power-of-two
-    rows at W32 and at W6. activation: unsigned, offset and signed spikes, and unsigned ones that start lifted.
-    sparsity: a ladder of goals for the activity, each rung starting from the one before. silence: ways to silence half
-    of the neurons: by a deadline on signed, unsigned and lifted spikes, by top-k per token, and with ReLU for GELU. The
-    same command continues a study that was stopped.
+    relation: the paper's four relations, ours and those of other spiking transformers, all with mean pooling. A row
+    such as `ssa` starts from the first weights as they are, `ssa drawn` with queries and keys drawn anew. deployment:
+    exact W32, then the recoveries with power-of-two rows at W32 and at W6. activation: unsigned, offset and signed
+    spikes, and unsigned ones that start lifted. sparsity: a ladder of goals for the activity, each rung starting from
+    the one before. silence: ways to silence half of the neurons: by a deadline on signed, unsigned and lifted spikes,
+    by top-k per token, and with ReLU for GELU.
+
+    The table has the mean and the range of top-1 over seeds, the activity, the energy in mJ under every convention,
+    whether q and k are compared free of multiplications, and the time of a training step. The same command continues a
+    study that was stopped; with other --only it adds rows, and prints and draws those that it was asked for.
 
     \b
     Example:
-      lapis ablate relation --data ~/data --start deit.safetensors --set optim.epochs=0.5 --seeds 0,1,2
+      lapis ablate relation --data ~/data --only laplacian,dot,gaussian --set optim.epochs=1 --seeds 0,1,2
+      lapis ablate relation --data ~/data --only "ssa,ssa drawn,laplacian2,laplacian2 drawn" --set model.image_size=96
     """
     with_torch_threads(threads)
 
-    from lapis.train.ablate import run_study, table, write_study
+    from lapis.train.ablate import run_study
     from lapis.train.distributed import join, leave
-    from lapis.train.studies import study_named
+    from lapis.train.studies import chosen_variants, study_named
 
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
     chosen = study_named(study)
     recipe = recipe or chosen.recipe
-    rows = chosen.variants(recipe, [*changes, *settings])
-    numbers = _seeds(seeds)
+    rows = chosen_variants(chosen.variants(recipe, [*changes, *settings]), only)
     folder = out or Path("runs") / f"ablate_{study}"
     processes = join(device)
     try:
-        records = run_study(rows, numbers, data, folder, processes, quiet)
+        records = run_study(rows, _seeds(seeds), data, folder, processes, quiet)
     finally:
         leave(processes)
     facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
@@ -89,13 +100,20 @@ def command(
             say(json.dumps(facts))
         return EXIT_INTERRUPTED
     if processes.first:
-        title = f"{study}: {recipe}, {records[0]['steps']} steps, {len(numbers)} seed{'s' * (len(numbers) > 1)}"
-        files = write_study(chosen, title, records, folder)
-        if as_json:
-            say(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
-        else:
-            say(title, *table(chosen, records).split("\n"), *(f"wrote {file}" for file in files))
+        _report(chosen, records, facts, as_json)
     return EXIT_OK
+
+
+def _report(study: Study, records: list[dict[str, Any]], facts: dict[str, Any], as_json: bool) -> None:
+    from lapis.train.ablate import table, write_study
+
+    seeds = len({record["seed"] for record in records})
+    title = f"{study.name}: {facts['recipe']}, {records[0]['steps']} steps, {seeds} seed{'s' * (seeds > 1)}"
+    files = write_study(study, title, records, Path(facts["out"]))
+    if as_json:
+        say(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
+    else:
+        say(title, *table(study, records).split("\n"), *(f"wrote {file}" for file in files))
 
 
 def _seeds(text: str) -> list[int]:

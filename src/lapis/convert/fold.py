@@ -24,6 +24,7 @@ from lapis.deploy.network import (
     Network,
     Norm,
     Readout,
+    Shifts,
     check_deployable,
     code_distances,
 )
@@ -100,6 +101,7 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
         fall=fall,
         fc2=_fold_residual(mlp.fc2, hidden, block.gamma_2, fraction_bits),
         affinity=stored if isinstance(stored, Affinities) else None,
+        shift=stored if isinstance(stored, Shifts) else None,
     )
 
 

@@ -117,6 +117,20 @@ class Affinities(_Frozen):
 
 
 @dataclass(frozen=True)
+class Shifts(_Frozen):
+    """A = 2**-halvings at every distance, (H, S), 0 at the distance 0 and never falling: affinities that only shift."""
+
+    halvings: npt.NDArray[np.uint16]
+
+    def affinities(self) -> Affinities:
+        """The same as mantissas and exponents."""
+        return Affinities(
+            np.full(self.halvings.shape, leak.START_MANTISSA, dtype=np.uint32),
+            self.halvings.astype(np.int32) + leak.START_EXPONENT,
+        )
+
+
+@dataclass(frozen=True)
 class Readout(_Frozen):
     """The mixed values as spikes: pre = fl(fl(fl(acc) 2**-k scale) + shift); scale = s_v / s_r, 0-dim."""
 
@@ -128,7 +142,7 @@ class Readout(_Frozen):
 class Block(_Frozen):
     """One transformer block; rise and fall (levels,) are the comparison ladder of GELU and its quantizer.
 
-    Affinities are a leak, or a table of them by distance.
+    Affinities are a leak, a table of them by distance, or a table of shifts.
     """
 
     attention_norm: Norm
@@ -142,13 +156,20 @@ class Block(_Frozen):
     fall: Float32
     fc2: Layer
     affinity: Affinities | None = None
+    shift: Shifts | None = None
+
+    @property
+    def by_distance(self) -> Affinities | None:
+        """The affinities that are stored by distance, None where they leak."""
+        return self.affinity if self.shift is None else self.shift.affinities()
 
     def membranes(self) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
         """The membranes (H,) of a unit affinity at the distances 0, 1, 2, ... in turn."""
         if self.leak is not None:
             return leak.trajectory(self.leak.mantissa, self.leak.exponent)
-        assert self.affinity is not None
-        return zip(self.affinity.mantissa.T.astype(np.uint64), self.affinity.exponent.T.astype(np.int64), strict=True)
+        stored = self.by_distance
+        assert stored is not None
+        return zip(stored.mantissa.T.astype(np.uint64), stored.exponent.T.astype(np.int64), strict=True)
 
 
 @dataclass(frozen=True)
@@ -220,7 +241,7 @@ class Network(_Frozen):
 
     def _membranes(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
         """u and e (H, S) of every block, by distance."""
-        stored = [block.affinity for block in self.blocks if block.affinity is not None]
+        stored = [one for block in self.blocks if (one := block.by_distance) is not None]
         if stored:
             return [(one.mantissa, one.exponent.astype(np.int64)) for one in stored]
         sizes = [self.distances(index) for index in range(self.config.depth)]
@@ -273,6 +294,8 @@ def check_deployable(config: LapisConfig) -> None:
             f"image_channels={config.image_channels} has no spiking form: deployed networks take bytes of red, green "
             "and blue; use 3 channels, or 1 for grey"
         )
+    if config.mean_pool and not config.relative_position:
+        raise LapisError("mean_pool=True has no packed form in style vit; train with mean_pool=False, then convert")
     refusal = rule_of(config.relation).refusal(config)
     if refusal is not None:
         raise LapisError(refusal)
@@ -391,14 +414,16 @@ def array_kinds(config: LapisConfig) -> dict[str, tuple[np.dtype[Any], tuple[int
         "block.rise": (np.float32, (levels,)),
         "block.fall": (np.float32, (levels,)),
     }
-    if rule_of(config.relation).stored == "table":
-        by_distance = (heads, code_distances(config))
-        kinds |= {
+    by_distance = (heads, code_distances(config))
+    stored: dict[str, dict[str, tuple[type, tuple[int, ...]]]] = {
+        "leak": {"block.leak.mantissa": (np.uint32, (heads,)), "block.leak.exponent": (np.int32, (heads,))},
+        "table": {
             "block.affinity.mantissa": (np.uint32, by_distance),
             "block.affinity.exponent": (np.int32, by_distance),
-        }
-    else:
-        kinds |= {"block.leak.mantissa": (np.uint32, (heads,)), "block.leak.exponent": (np.int32, (heads,))}
+        },
+        "shift": {"block.shift.halvings": (np.uint16, by_distance)},
+    }
+    kinds |= stored[rule_of(config.relation).stored or "leak"]
     if config.relative_position:
         kinds["block.leak.delay"] = (np.uint16, (offset_count(config.grid), heads))
     for name in ("attention_norm", "mlp_norm"):
@@ -451,6 +476,8 @@ def _check_block(network: Network, where: str, block: Block) -> None:
         _check_leak(f"{where}.leak", block.leak)
     if block.affinity is not None:
         _check_affinities(f"{where}.affinity", block.affinity)
+    if block.shift is not None:
+        _check_shifts(f"{where}.shift", block.shift)
     if not 0 < float(block.readout.scale) < MAX_MAGNITUDE or not abs(float(block.readout.shift)) < MAX_MAGNITUDE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {MAX_MAGNITUDE:g}")
     # Compared, not subtracted: the difference of two finite levels may be infinite.
@@ -476,6 +503,13 @@ def _check_affinities(name: str, stored: Affinities) -> None:
         raise LapisError(f"{name}.exponent is outside -2**20..2**20")
     if ((e[:, 1:] < e[:, :-1]) | ((e[:, 1:] == e[:, :-1]) & (u[:, 1:] > u[:, :-1]))).any():
         raise LapisError(f"{name} rises with the distance; the nearest key of a row must have its largest affinity")
+
+
+def _check_shifts(name: str, stored: Shifts) -> None:
+    if stored.halvings[:, 0].any():
+        raise LapisError(f"{name}.halvings starts at {int(stored.halvings[:, 0].max())}; it is 0 at the distance 0")
+    if (stored.halvings[:, 1:] < stored.halvings[:, :-1]).any():
+        raise LapisError(f"{name}.halvings falls with the distance; the nearest key must have the largest affinity")
 
 
 def _check_layer(name: str, layer: Layer, window: int, bits: int, adds: bool) -> None:

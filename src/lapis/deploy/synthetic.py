@@ -22,6 +22,7 @@ from lapis.deploy.network import (
     Network,
     Norm,
     Readout,
+    Shifts,
     code_distances,
 )
 from lapis.errors import LapisError
@@ -57,14 +58,14 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
     grid = Grid(4.0 / window, 0.0, config.low("mlp_hidden"), window)
     rise, fall = LADDERS[config.activation](grid)
     mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * window * config.head_width**0.5)
-    tabled = rule_of(config.relation).stored == "table"
+    stored = rule_of(config.relation).stored
     delay = None
     if config.relative_position:
         delay = generator.integers(0, 8 * window, (offset_count(config.grid), config.heads), dtype=np.uint16)
     return Block(
         attention_norm=_norm(d, window),
         qkv=random_layer(config, generator, 3 * d, d, window / 3),
-        leak=None if tabled else Leak(mantissa, exponent, delay),
+        leak=Leak(mantissa, exponent, delay) if stored == "leak" else None,
         readout=Readout(np.array(2.0, dtype=np.float32), np.array(0.5, dtype=np.float32)),
         proj=random_layer(config, generator, d, d, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         mlp_norm=_norm(d, window),
@@ -72,7 +73,8 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
         rise=rise,
         fall=fall,
         fc2=random_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
-        affinity=_affinities(config) if tabled else None,
+        affinity=_affinities(config) if stored == "table" else None,
+        shift=_shifts(config) if stored == "shift" else None,
     )
 
 
@@ -80,6 +82,12 @@ def _affinities(config: LapisConfig) -> Affinities:
     """A = 1 / (1 + D / scale)**(1 + head): as heads differ, so do the powers of two that a row passes through."""
     distance = np.arange(code_distances(config)) / (config.window * config.head_width**0.5)
     return Affinities(*membranes(-np.log2(1 + distance) * np.arange(1, config.heads + 1)[:, None]))
+
+
+def _shifts(config: LapisConfig) -> Shifts:
+    """round(D / m) with a halving distance m per head, the first the shortest."""
+    halving = config.window * config.head_width**0.5 / 4 * np.arange(1, config.heads + 1)[:, None]
+    return Shifts(np.floor(np.arange(code_distances(config)) / halving + 0.5).astype(np.uint16))
 
 
 def _norm(width: int, window: int) -> Norm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
@@ -68,6 +68,21 @@ class Mixing:
         """H N^2."""
         return counts.pairs(self.config)
 
+    @property
+    def neurons(self) -> int:
+        """N D: the channels of all tokens."""
+        return self.config.tokens * self.config.width
+
+    @property
+    def linear_order(self) -> int:
+        """N C D: products of k^T v, or of q with it, over all heads."""
+        return self.neurons * self.config.head_width
+
+    @property
+    def adder(self) -> Literal["accumulate", "integer_accumulate"]:
+        """An addition of codes: of integers where the convention counts integers, else of floats, as in the paper."""
+        return "integer_accumulate" if self.convention.relation == "integer" else "accumulate"
+
     def rate(self, *points: Point) -> float:
         """The mean activity at some measuring points."""
         return self.rho.mean(self.block, points)
@@ -87,6 +102,23 @@ class Mixing:
             return self.fixed("value", "mac", dense)
         rate = self.rate("v") if self.convention.value_by_v_alone else self.rate("q", "k", "v")
         return self.driven("value", self.convention.value_kind, rate, dense)
+
+    def shifted_values(self) -> Iterator[Operation]:
+        """The values weighted by powers of two and summed: a shift and an addition wherever others multiply and add."""
+        values = self.values()
+        kind: Kind = "accumulate" if values.kind == "mac" else values.kind
+        yield replace(values, operator="value shift", kind="shift")
+        yield replace(values, kind=kind)
+
+    def products(self, operator: str, count: int, *points: Point) -> Operation:
+        """Products of two integers: multiplications, or additions where a convention counts spikes at `points`."""
+        if self.convention.relation in ("rate", "delivered"):
+            return self.driven(operator, "accumulate", self.rate(*points), count)
+        return self.fixed(operator, "mac_8x16" if self.convention.relation == "integer" else "mac", count)
+
+    def code_sums(self) -> Iterator[Operation]:
+        """|q| and |k| of every token, 2 N D additions as they fire."""
+        yield self.driven("code sums", self.adder, self.rate("q", "k"), 2 * self.neurons)
 
     def softmax(self) -> Iterator[Operation]:
         """The paper does not count a softmax; where all is counted, it is a lookup, a sum and a scaling per pair."""
@@ -144,8 +176,10 @@ def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention)
         return _fixed(operator, _PART[operator], block, "mac", dense[operator])
 
     quantized = config.quantize
+    rule, mixing = rule_of(config.relation), Mixing(config, block, rho, chosen)
+    dense["qkv"] = dense["qkv"] // 3 * rule.projections(mixing)
     yield spikes("qkv", linear, rho.at(block, "attention_in")) if quantized else macs("qkv")
-    yield from rule_of(config.relation).operations(Mixing(config, block, rho, chosen))
+    yield from rule.operations(mixing)
     yield _projection(config, block, rho, chosen, linear)
     yield spikes("fc1", linear, rho.at(block, "mlp_in")) if quantized else macs("fc1")
     yield spikes("fc2", linear, rho.at(block, "mlp_hidden")) if quantized else macs("fc2")

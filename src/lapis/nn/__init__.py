@@ -5,11 +5,13 @@ from lapis.nn.checkpoint import load_network, save_network
 from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone
-from lapis.nn.relations import DistanceRelation, Relation, TableRelation, register_relation
+from lapis.nn.relations import DistanceRelation, Mixer, Pairwise, Relation, TableRelation, register_relation
 
 __all__ = [
     "DistanceRelation",
     "LapisViT",
+    "Mixer",
+    "Pairwise",
     "Relation",
     "TableRelation",
     "calibrate",

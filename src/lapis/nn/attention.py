@@ -23,7 +23,7 @@ class Attention(nn.Module):
         self.index, self.heads = index, config.heads
         self.qkv = Linear(config.width, 3 * config.width, config.weight_bits)
         self.proj = Linear(config.width, config.width, config.weight_bits)
-        self.relation = make_relation(config)
+        self.relation = make_relation(config, index)
         self.input = self.qk = self.v = self.readout = None
         if config.quantize:
             self.input = activation_quantizer(config, "attention_in", index)
@@ -39,6 +39,8 @@ class Attention(nn.Module):
         # Distance, exponential and row sums stay in float32 even under autocast.
         with torch.autocast(x.device.type, enabled=False):
             qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
+            if not self.relation.is_ready:
+                self.relation.meet(qk[0], qk[1], v, softmax_attention(*qkv.float()))
             y = self.mix(qk, v)  # (B, H, N, C)
         y = join_heads(y)  # (B, N, D)
         y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)
@@ -56,19 +58,31 @@ class Attention(nn.Module):
         if self.qk is None or self.v is None:
             return qk, v
         if trace is None:
-            return self.qk.codes(qk) if self.relation.on_codes else self.qk(qk), self.v(v)
+            return (
+                self.qk.codes(qk) if self.relation.on_codes else self.qk(qk),
+                self.v.codes(v) if self.relation.values_on_codes else self.v(v),
+            )
         codes, v_codes = self.qk.codes(qk), self.v.codes(v)
         watched: dict[Point, Tensor] = {"q": codes[0], "k": codes[1], "v": v_codes}
         for point, seen in watched.items():
             trace.note(self.index, point, as_integers(join_heads(seen)))
-        return codes if self.relation.on_codes else self.qk.value(codes), self.v.value(v_codes)
+        return (
+            codes if self.relation.on_codes else self.qk.value(codes),
+            v_codes if self.relation.values_on_codes else self.v.value(v_codes),
+        )
 
     def mix(self, qk: Tensor, v: Tensor) -> Tensor:
-        """sum_j W_ij v_j (B, H, N, C)."""
-        offset = None if self.v is None else self.v.offset
+        """The values mixed by the relation (B, H, N, C)."""
+        offset = None if self.v is None or self.relation.values_on_codes else self.v.offset
         # A power-of-two row has a mass near one, not one; an offset is not mixed, so it folds into the next bias.
         mixed: Tensor = self.relation.mix(qk[0], qk[1], v if offset is None else v - offset)
         return mixed if offset is None else mixed + offset
+
+
+@torch.no_grad()
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt C) v: what the dense network makes of (B, H, N, C)."""
+    return torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), dim=-1) @ v
 
 
 def join_heads(x: Tensor) -> Tensor:

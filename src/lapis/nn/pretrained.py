@@ -19,7 +19,7 @@ from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
-from lapis.nn.relations import Relation
+from lapis.nn.relations import Mixer
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
@@ -207,7 +207,7 @@ def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
     """The tensors that no dense checkpoint has, and their modules: steps, offsets, parameters of a relation."""
     owners: dict[str, torch.nn.Module] = {}
     for prefix, module in model.named_modules():
-        if isinstance(module, (Calibrated, Relation)):
+        if isinstance(module, (Calibrated, Mixer)):
             own: list[tuple[str, Any]] = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
             owners |= {f"{prefix}.{name}": module for name, _ in own}
     return {name: owners[name] for name in owners.keys() & model.state_dict().keys()}

@@ -26,6 +26,7 @@ from lapis.deploy.network import (
     Network,
     Norm,
     Readout,
+    Shifts,
     check_activity,
     check_class_names,
     check_packed,
@@ -304,6 +305,7 @@ class _Blocks:
             fall=self.part("fall", index),
             fc2=self.layer("fc2", index),
             affinity=self.affinity(index),
+            shift=self.shift(index),
         )
 
     def part(self, name: str, index: int) -> Array:
@@ -328,6 +330,9 @@ class _Blocks:
         if "block.affinity.mantissa" not in self.arrays:
             return None
         return Affinities(self.part("affinity.mantissa", index), self.part("affinity.exponent", index))
+
+    def shift(self, index: int) -> Shifts | None:
+        return Shifts(self.part("shift.halvings", index)) if "block.shift.halvings" in self.arrays else None
 
 
 def _parsed(text: str, what: str) -> Any:

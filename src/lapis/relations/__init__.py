@@ -11,12 +11,23 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from lapis.errors import LapisError
+from lapis.relations.coded_dot import CodedDotRule
 from lapis.relations.dot import DotRule
+from lapis.relations.eco import EcoRule
+from lapis.relations.esdsa import EsdsaRule
 from lapis.relations.gaussian import GaussianRule
 from lapis.relations.hamming import HammingRule
 from lapis.relations.laplacian import LaplacianRule
+from lapis.relations.laplacian2 import Laplacian2Rule
+from lapis.relations.qkformer import QkFormerRule
 from lapis.relations.rule import Rule
+from lapis.relations.sdsa import SdsaRule
+from lapis.relations.shift_softmax import ShiftSoftmaxRule
+from lapis.relations.sign_keys import SignKeysRule
+from lapis.relations.ssa import SsaRule
+from lapis.relations.statten import StattenRule
 from lapis.relations.table import PackedTableRule, TableRule
+from lapis.relations.xnor import XnorRule
 
 __all__ = ["PACKED", "Rule", "TableRule", "names", "register", "rule_of"]
 
@@ -29,6 +40,17 @@ _RULES: dict[str, Rule] = {
         DotRule("dot"),
         GaussianRule("gaussian"),
         HammingRule("hamming"),
+        Laplacian2Rule("laplacian2"),
+        SsaRule("ssa"),
+        XnorRule("xnor"),
+        EcoRule("eco"),
+        SignKeysRule("sign_keys"),
+        EsdsaRule("esdsa"),
+        ShiftSoftmaxRule("shift_softmax"),
+        SdsaRule("sdsa"),
+        QkFormerRule("qkformer"),
+        CodedDotRule("coded_dot"),
+        StattenRule("statten"),
         PackedTableRule("table"),
     )
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lapis.relations.rule import Rule
+from lapis.relations.rule import Origin, Rule
 
 if TYPE_CHECKING:
     from lapis.energy.operations import Mixing, Operation
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 class DotRule(Rule):
     """N^2 D multiplications and a softmax."""
 
+    equation = "W_ij = softmax_j(q_i . k_j / sqrt C)"
+    system = "dense transformers"
+    origin: Origin = "paper"
+    multiplication_free = False
     ignores_shifts = False
 
     def comparison(self, mixing: Mixing) -> Operation:

@@ -15,18 +15,33 @@ if TYPE_CHECKING:
 
 # leak:  A = beta_h**D, stored as one leak per head.
 # table: A = table[h][D], stored as one number per head and distance.
-Stored = Literal["leak", "table"]
+# shift: A = 2**-shift[h][D], stored as one number of halvings per head and distance.
+Stored = Literal["leak", "table", "shift"]
+# paper: the paper's own ablation.   ours: proposed here.   faithful: another system's rule as its authors compute it,
+# on our codes.   adapted: another system's rule, changed where our one spike per neuron asks for it.
+Origin = Literal["paper", "ours", "faithful", "adapted"]
 
 
 class Rule:
     """One relation by its name. The base class is a sum over channels of |q - k| or alike, then a lookup per pair."""
 
+    # Its equation in one line, the system whose rule it is, and how close to that system's rule it is.
+    equation = ""
+    system = ""
+    origin: Origin = "ours"
+    # What differs from the rule of its system; nothing where it is the same.
+    adapted = ""
+    # Whether queries and keys are compared without multiplications, and whether the weights of a row sum to about one.
+    multiplication_free = True
+    normalised = True
     # How a packed file stores the affinity of every l1 distance of codes; None: there is no spiking form.
     stored: Stored | None = None
     # Whether it compares codes and has no meaning for the real values of a network without quantizers.
     needs_codes = False
     # Whether a constant added to all queries and keys changes nothing, as with every distance.
     ignores_shifts = True
+    # Whether a bias for the relative position of two tokens has a place in it (style beit).
+    takes_positions = True
     # Whether a network with it can be trained; a stored table alone cannot.
     trained = True
 
@@ -42,7 +57,7 @@ class Rule:
         """Why a network of `config` has no spiking form because of this relation, and the way out; None if it has."""
         if self.stored is None:
             return f"relation={self.name!r} has no spiking form; fine-tune with relation='laplacian', then convert"
-        if self.stored == "table" and config.relative_position:
+        if self.stored != "leak" and config.relative_position:
             return (
                 f"relation={self.name!r} is stored as a table by distance, which has no place for the position delays "
                 f"of style={config.style!r}; use style='vit'"
@@ -53,7 +68,11 @@ class Rule:
         """What one block spends between q, k, v and the mixed values, in order."""
         yield self.comparison(mixing)
         yield from self.affinities(mixing)
-        yield mixing.values()
+        yield from self.values(mixing)
+
+    def projections(self, mixing: Mixing) -> int:
+        """How many of q, k and v a block needs."""
+        return 3
 
     def comparison(self, mixing: Mixing) -> Operation:
         """N^2 D additions: one per pair and channel, or as the convention counts spikes."""
@@ -80,3 +99,7 @@ class Rule:
                 yield from mixing.row_sum_and_position()
             scaling: Literal["scale", "shift"] = "scale" if mixing.config.row_scale == "exact" else "shift"
             yield mixing.fixed("row scale", scaling, mixing.pairs)
+
+    def values(self, mixing: Mixing) -> Iterator[Operation]:
+        """The values weighted and summed, N^2 D."""
+        yield mixing.values()

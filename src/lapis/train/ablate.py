@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from lapis.energy import CONVENTIONS, load_tally, side_by_side
 from lapis.files import csv_text, save_figure, write_text
+from lapis.nn.checkpoint import read_tensors
+from lapis.relations import rule_of
+from lapis.runs import ACTIVITY_FILE, LAST_FILE
 from lapis.trace import POINTS
 from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
+from lapis.train.log import read_steps
 from lapis.train.sparsity import mean_activity
 from lapis.train.studies import Study, Variant
 
@@ -19,7 +25,12 @@ if TYPE_CHECKING:
 
 ENERGY_LABEL = "energy per image, mJ (the paper's convention)"
 CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
-COLUMNS = ("variant", "seed", "top1", "top5", "images", "energy_mj", "activity", *POINTS, "steps", "seconds")
+# Every convention has its column; energy_mj, the paper's, is the first of them.
+ENERGIES = {name: "energy_mj" if name == "paper" else f"energy_{name}_mj" for name in CONVENTIONS}
+COLUMNS = (
+    "variant", "seed", "top1", "top5", "images", *ENERGIES.values(), "multiplication_free", "origin", "log2_gains",
+    "activity", *POINTS, "steps", "seconds", "ms_per_step",
+)  # fmt: skip
 
 
 def run_study(
@@ -39,7 +50,8 @@ def run_study(
             summary = train_or_continue(recipe, data, folder, processes, quiet)
             if summary["interrupted"]:
                 return None
-            records.append(_record(row.name, seed, summary))
+            if processes.first:
+                records.append(_record(row, seed, summary, folder))
     return records
 
 
@@ -51,17 +63,28 @@ def write_study(study: Study, title: str, records: list[dict[str, Any]], out: Pa
 
 
 def table(study: Study, records: list[dict[str, Any]]) -> str:
-    """Mean and range over seeds, one row per variant, with the paper's figure where there is one."""
-    head = ("variant", "top-1 %", "range", "activity", "energy mJ", "seeds", "paper %")
-    layout = "{:<12} {:>8} {:>15} {:>8} {:>10} {:>5} {:>8}"
+    """Mean and range over seeds, one row per variant, with the paper's figure where there is one.
+
+    Energies are in mJ, one column per convention; `free` is whether q and k are compared without multiplications.
+    """
+    head = ("variant", "top-1 %", "range", "activity", *ENERGIES, "free", "ms/step", "seeds", "paper %")
+    layout = "{:<20} {:>7} {:>13} {:>8}" + " {:>8}" * len(ENERGIES) + " {:>4} {:>7} {:>5} {:>7}"
     lines = [layout.format(*head)]
     for name, runs in _by_variant(records).items():
         tops = [record["top1"] for record in runs]
-        spread = f"{min(tops):.2f}..{max(tops):.2f}"
         paper = study.paper.get(name)
-        figures = (_mean_of(runs, "activity", 3), _mean_of(runs, "energy_mj", 4), len(runs))
         lines.append(
-            layout.format(name, f"{_mean(tops):.2f}", spread, *figures, "-" if paper is None else f"{paper:.2f}")
+            layout.format(
+                name,
+                f"{_mean(tops):.2f}",
+                f"{min(tops):.2f}..{max(tops):.2f}",
+                _mean_of(runs, "activity", 3),
+                *(_mean_of(runs, column, 4) for column in ENERGIES.values()),
+                "yes" if runs[0]["multiplication_free"] else "no",
+                _mean_of(runs, "ms_per_step", 0),
+                len(runs),
+                "-" if paper is None else f"{paper:.2f}",
+            )
         )
     return "\n".join(lines)
 
@@ -81,25 +104,52 @@ def _folder(out: Path, variant: str, seed: int) -> Path:
     return out / f"{variant.replace(' ', '_')}-seed{seed}"
 
 
-def _record(name: str, seed: int, summary: dict[str, Any]) -> dict[str, Any]:
-    activity, energy = summary.get("activity", {}), summary.get("energy") or {}
+def _record(row: Variant, seed: int, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
+    activity, rule = summary.get("activity", {}), rule_of(row.recipe.model.relation)
     return {
-        "variant": name,
+        "variant": row.name,
         "seed": seed,
-        "energy_mj": energy.get("energy_mj", ""),
+        **_energies(folder),
+        "multiplication_free": rule.multiplication_free,
+        "origin": rule.origin,
+        "log2_gains": _gains(folder),
         "activity": mean_activity(activity) if activity else "",
         **{key: summary[key] for key in ("top1", "top5", "images", "steps", "seconds")},
         **{point: activity.get(point, "") for point in POINTS},
+        "ms_per_step": _ms_per_step(folder, row.recipe.optim.batch),
     }
 
 
+def _energies(folder: Path) -> dict[str, Any]:
+    """Millijoules per image under every convention, at the activities of the last test."""
+    if not (folder / ACTIVITY_FILE).is_file():
+        return dict.fromkeys(ENERGIES.values(), "")
+    tally, config = load_tally(folder / ACTIVITY_FILE)
+    if config is None or not config.quantize:
+        return dict.fromkeys(ENERGIES.values(), "")
+    return {ENERGIES[one.convention.name]: one.energy_mj for one in side_by_side(config, tally)}
+
+
+def _gains(folder: Path) -> str:
+    """The least and the largest log2 of the gains g_h, for rules that have them."""
+    tensors = read_tensors(folder / LAST_FILE)[0]
+    gains = [float(gain) for name, heads in tensors.items() if name.endswith("log2_gain") for gain in heads]
+    return f"{min(gains):.0f}..{max(gains):.0f}" if gains else ""
+
+
+def _ms_per_step(folder: Path, batch: int) -> float | str:
+    """The median over the log's lines, so that tests and a busy machine count little."""
+    speeds = [float(line["images_per_s"]) for line in read_steps(folder)]
+    return round(1000 * batch / median(speeds), 1) if speeds and median(speeds) > 0 else ""
+
+
 def _plot(study: Study, title: str, records: list[dict[str, Any]], path: Path) -> None:
-    """Accuracy of each variant, or against activity and energy where variants differ in those."""
+    """Accuracy of each variant against energy, and against activity where variants differ in that."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     by_spikes = study.drawn == "spikes"
-    figure = Figure(figsize=(9.6 if by_spikes else 5.2, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.6 if by_spikes else 7.2, 3.6 if by_spikes else 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     if by_spikes:
         against_activity, against_energy = figure.subplots(1, 2, sharey=True)
@@ -108,29 +158,24 @@ def _plot(study: Study, title: str, records: list[dict[str, Any]], path: Path) -
         against_activity.set_ylabel("test top-1 (%)")
     else:
         axes = figure.subplots()
-        if study.drawn == "variants":
-            _bars(axes, records)
-        else:
-            _scatter(axes, records, "energy_mj", ENERGY_LABEL)
+        _scatter(axes, records, "energy_mj", ENERGY_LABEL)
         axes.set_ylabel("test top-1 (%)")
     figure.suptitle(title, fontsize=10)
     save_figure(path, figure)
 
 
-def _bars(axes: Axes, records: list[dict[str, Any]]) -> None:
-    groups = _by_variant(records)
-    for index, runs in enumerate(groups.values()):
-        tops = [record["top1"] for record in runs]
-        axes.bar(index, _mean(tops), width=0.6, color="#26619c")
-        axes.plot([index] * len(tops), tops, "o", color="black", markersize=3)
-    axes.set_xticks(range(len(groups)), list(groups))
-
-
 def _scatter(axes: Axes, records: list[dict[str, Any]], column: str, label: str) -> None:
-    for name, runs in _by_variant(records).items():
-        axes.plot([record[column] for record in runs], [record["top1"] for record in runs], "o", label=name)
-    axes.set_xlabel(label)
-    axes.legend(frameon=False, fontsize=8)
+    """One point per run, open where queries and keys are multiplied, with the variant's name at the mean."""
+    for index, (name, runs) in enumerate(_by_variant(records).items()):
+        known = [record for record in runs if record[column] != ""]
+        if not known:
+            continue
+        colour, free = f"C{index % 10}", known[0]["multiplication_free"]
+        across, up = [record[column] for record in known], [record["top1"] for record in known]
+        axes.plot(across, up, "o", color=colour, markerfacecolor=colour if free else "none")
+        axes.annotate(name, (_mean(across), _mean(up)), (5, 3), textcoords="offset points", fontsize=7, color=colour)
+    axes.set_xlabel(f"{label}; open: q and k multiplied")
+    axes.margins(x=0.12)
 
 
 def _mean(values: Sequence[float]) -> float:

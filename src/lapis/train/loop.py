@@ -54,7 +54,7 @@ from lapis.train.recipe import Recipe, differences
 from lapis.train.sets import open_sets, trained_slice
 from lapis.train.signals import StopRequest
 from lapis.train.sparsity import Meter, Silencer, activities, mean_activity
-from lapis.train.start import start_network
+from lapis.train.start import draw_queries_and_keys, start_network
 from lapis.train.teacher import load_teacher
 
 TEST_BATCH = 100
@@ -165,7 +165,10 @@ class Run:
         self.warmup = round(optim.warmup_epochs * self.steps_per_epoch)
         self.evaluate_every = max(1, round(recipe.keep.evaluate_epochs * self.steps_per_epoch))
         few = self._calibration_images()
-        student = self._calibrated(start_network(recipe.model, recipe.start, recipe.seed).to(device), few)
+        first = start_network(recipe.model, recipe.start, recipe.seed).to(device)
+        if recipe.draw_qk:
+            draw_queries_and_keys(first)
+        student = self._calibrated(first, few)
         self.teacher = load_teacher(recipe, device)
         teacher_width = None if self.teacher is None else self.teacher.model.config.width
         self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()

@@ -156,13 +156,15 @@ class Recipe:
     """One training run.
 
     `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `lift` shifts the
-    values at unsigned points above zero where the first weights bring no calibration, see `lapis.nn.lift`.
+    values at unsigned points above zero where the first weights bring no calibration, see `lapis.nn.lift`. `draw_qk`
+    draws the weights of queries and keys anew, so that no relation profits from what they were trained for.
     """
 
     name: str
     model: LapisConfig
     start: str = ""
     lift: bool = False
+    draw_qk: bool = False
     data: Data = field(default_factory=Data)
     augment: Augment = field(default_factory=Augment)
     optim: Optim = field(default_factory=Optim)

@@ -7,11 +7,12 @@ import torch
 from lapis import models
 from lapis.config import LapisConfig, LeastCodes
 from lapis.errors import LapisError
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
-from lapis.nn.relations import Relation
+from lapis.nn.relations import Mixer
 from lapis.positions import offset_count
 
 
@@ -33,6 +34,18 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
     model = LapisViT(config)
     _carry_over(model, old, source)
     return model
+
+
+@torch.no_grad()
+def draw_queries_and_keys(model: LapisViT) -> None:
+    """Draw the weights of queries and keys as in a new network; what was calibrated on the old ones is found again."""
+    for block in model.blocks:
+        attention, both = block.attn, 2 * model.config.width
+        torch.nn.init.trunc_normal_(attention.qkv.weight[:both], std=0.02)
+        torch.nn.init.zeros_(attention.qkv.bias[:both])
+        for part in (attention.qk, attention.relation):
+            if isinstance(part, Calibrated):
+                part.mark_ready(False)
 
 
 @torch.no_grad()
@@ -68,7 +81,7 @@ def _changed_parts(model: LapisViT, start: LapisViT) -> set[str]:
             same = same and (module.low, module.high) == (previous.low, previous.high)
         if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
             same = same and module.mode == previous.mode
-        if isinstance(module, Relation):
+        if isinstance(module, Mixer):
             same = same and old.window == new.window and old.modes.qk == new.modes.qk
         if not same:
             names.add(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from lapis import relations
-from lapis.config import ActivationModes, Mode, nearest
+from lapis.config import ActivationModes, LapisConfig, Mode, nearest
 from lapis.errors import LapisError
 from lapis.train import recipes
 from lapis.train.recipe import DRIVING, Recipe
@@ -28,14 +28,14 @@ class Variant:
 class Study:
     """A comparison: its variants of a recipe, the recipe unless another is named, and the paper's accuracies.
 
-    `drawn` says what accuracy is drawn against: the variants themselves, their energy, or their activity and energy.
+    `drawn` says what accuracy is drawn against: energy, or activity and energy.
     """
 
     name: str
     variants: Callable[[str, Settings], list[Variant]]
     recipe: str = "cifar10_tiny"
     paper: dict[str, float] = field(default_factory=dict)
-    drawn: Literal["variants", "energy", "spikes"] = "energy"
+    drawn: Literal["energy", "spikes"] = "energy"
 
 
 def study_named(name: str) -> Study:
@@ -50,12 +50,39 @@ def variants(study: str, base: str | None = None, settings: Settings = ()) -> li
     return chosen.variants(base or chosen.recipe, settings)
 
 
+# What a row of the relation study is called whose queries and keys are drawn anew.
+DRAWN = " drawn"
+
+
 def _relation(base: str, settings: Settings) -> list[Variant]:
+    """Every relation from the first weights as they are, then with queries and keys drawn anew.
+
+    All answer from the mean of the patches: some rules give a class token nothing to read.
+    """
     recipe = _stage(base, settings)
-    return [
-        Variant(relation, replace(recipe, model=recipe.model.replace(relation=relation)))
-        for relation in relations.names()
-    ]
+    model = recipe.model.replace(mean_pool=True)
+    fitting = [name for name in relations.names() if _fits(name, model)]
+    imported = [Variant(name, replace(recipe, model=model.replace(relation=name))) for name in fitting]
+    drawn = [Variant(row.name + DRAWN, replace(row.recipe, draw_qk=True)) for row in imported]
+    return [*imported, *drawn]
+
+
+def _fits(relation: str, model: LapisConfig) -> bool:
+    return relations.rule_of(relation).takes_positions or not model.relative_position
+
+
+def chosen_variants(rows: list[Variant], names: str | None) -> list[Variant]:
+    """The rows that `names`, separated by commas, asks for, in the order of the study; all without any."""
+    if names is None:
+        return rows
+    asked, known = [name.strip() for name in names.split(",")], [row.name for row in rows]
+    for name in asked:
+        if name not in known:
+            raise LapisError(f"unknown variant {name!r}; {nearest(name, known)}use {', '.join(known)}")
+    missing = [row for row in rows if row.name in asked and row.after is not None and row.after not in asked]
+    if missing:
+        raise LapisError(f"{missing[0].name!r} starts from {missing[0].after!r}; ask for both")
+    return [row for row in rows if row.name in asked]
 
 
 def _deployment(base: str, settings: Settings) -> list[Variant]:
@@ -120,7 +147,6 @@ STUDIES: dict[str, Study] = {
             "relation",
             _relation,
             paper={"dot": 97.09, "gaussian": 91.44, "hamming": 87.92, "laplacian": 96.56},
-            drawn="variants",
         ),
         Study("deployment", _deployment, paper={"exact W32": 83.70, "pow2 W32": 83.39, "pow2 W6": 83.25}),
         Study("activation", _activation),

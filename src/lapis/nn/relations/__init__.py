@@ -5,31 +5,62 @@ from __future__ import annotations
 from lapis import relations
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.relations.base import Relation
+from lapis.nn.relations.base import Mixer, Pairwise, Relation
+from lapis.nn.relations.coded_dot import CodedDot
 from lapis.nn.relations.distance import DistanceRelation, with_tau
 from lapis.nn.relations.dot import DotProduct
+from lapis.nn.relations.eco import Eco
+from lapis.nn.relations.esdsa import LinearProduct
 from lapis.nn.relations.gaussian import Gaussian
 from lapis.nn.relations.hamming import Hamming
 from lapis.nn.relations.laplacian import Laplacian
+from lapis.nn.relations.laplacian2 import Laplacian2
+from lapis.nn.relations.qkformer import QkFormer
+from lapis.nn.relations.sdsa import SpikeDriven
+from lapis.nn.relations.shift_softmax import ShiftSoftmax
+from lapis.nn.relations.sign_keys import SignKeys
+from lapis.nn.relations.ssa import SpikingSelfAttention
+from lapis.nn.relations.statten import ChunkedSteps
 from lapis.nn.relations.table import TableRelation
+from lapis.nn.relations.xnor import AlphaXnor
 
-__all__ = ["DistanceRelation", "Relation", "TableRelation", "make_relation", "register_relation", "with_tau"]
+__all__ = [
+    "DistanceRelation",
+    "Mixer",
+    "Pairwise",
+    "Relation",
+    "TableRelation",
+    "make_relation",
+    "register_relation",
+    "with_tau",
+]
 
-_CLASSES: dict[str, type[Relation]] = {
+_CLASSES: dict[str, type[Mixer]] = {
     "laplacian": Laplacian,
     "dot": DotProduct,
     "gaussian": Gaussian,
     "hamming": Hamming,
+    "laplacian2": Laplacian2,
+    "ssa": SpikingSelfAttention,
+    "xnor": AlphaXnor,
+    "eco": Eco,
+    "sign_keys": SignKeys,
+    "esdsa": LinearProduct,
+    "shift_softmax": ShiftSoftmax,
+    "sdsa": SpikeDriven,
+    "qkformer": QkFormer,
+    "coded_dot": CodedDot,
+    "statten": ChunkedSteps,
 }
 
 
-def register_relation(name: str, relation: type[Relation]) -> None:
+def register_relation(name: str, relation: type[Mixer]) -> None:
     """Add a relation, so that `LapisConfig(relation=name)` is a network with it; call this where the class is defined.
 
     It trains, calibrates, evaluates, and takes part in `lapis ablate relation` and `lapis energy`. A `TableRelation` is
     converted and packed as well.
     """
-    if not (isinstance(relation, type) and issubclass(relation, Relation)):
+    if not (isinstance(relation, type) and issubclass(relation, Mixer)):
         raise LapisError(f"relation {name!r} is {relation!r}; register a subclass of lapis.nn.Relation")
     known = _CLASSES.get(name)
     if known is not None and _place(known) != _place(relation):
@@ -38,16 +69,16 @@ def register_relation(name: str, relation: type[Relation]) -> None:
     _CLASSES[name] = relation
 
 
-def make_relation(config: LapisConfig) -> Relation:
-    """The module of a configuration's relation."""
+def make_relation(config: LapisConfig, block: int) -> Mixer:
+    """The module of a configuration's relation in one block."""
     relations.rule_of(config.relation)
     if config.relation not in _CLASSES:
         raise LapisError(
             f"relation={config.relation!r} exists in packed files only, which hold its affinities and not what they "
             "were trained as; start from the checkpoint that was packed"
         )
-    return _CLASSES[config.relation](config)
+    return _CLASSES[config.relation].for_block(config, block)
 
 
-def _place(relation: type[Relation]) -> str:
+def _place(relation: type[Mixer]) -> str:
     return f"{relation.__module__}.{relation.__qualname__}"

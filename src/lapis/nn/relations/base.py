@@ -1,4 +1,4 @@
-"""The relation of a query and a key: ln A_ij, and the values mixed by it."""
+"""The mixing of values by queries and keys: any rule, those that weigh pairs of tokens, and those that scale rows."""
 
 from __future__ import annotations
 
@@ -7,27 +7,70 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
-from lapis.deploy.network import Affinities, Block, Leak
+from lapis.deploy.network import Affinities, Block, Leak, Shifts
 from lapis.errors import LapisError
 from lapis.nn.position import RelativePosition
 from lapis.ops.row_scale.eager import scale_rows
 from lapis.relations import Rule
 
 
-class Relation(nn.Module):
-    """ln A_ij of queries and keys (B, H, N, C), and the values mixed by it.
+class Mixer(nn.Module):
+    """Queries, keys and values (B, H, N, C)  ->  the readout (B, H, N, C).
 
-    A relation of your own gives `forward`, and `rule` where its operations are not those of an l1 distance. Parameters
-    of the module itself (not of modules inside it) are trained with the learning rate of quantizer steps.
+    Parameters of the module itself (not of modules inside it) are trained with the learning rate of quantizer steps.
     """
 
-    # Whether queries and keys come as codes, or as the values that the codes stand for.
+    # Whether queries and keys come as codes, or as the values that the codes stand for; and the same of the values.
     on_codes: ClassVar[bool]
+    values_on_codes: ClassVar[bool] = False
     # Its operations and its deployed form, for those who do not load torch.
     rule: ClassVar[type[Rule]] = Rule
+    # Whether it has met its first data; a rule that finds nothing from data is ready at once.
+    is_ready: bool = True
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__()
+
+    @classmethod
+    def for_block(cls, config: LapisConfig, block: int) -> Mixer:
+        """The mixer of one block; the same in all blocks unless a rule says otherwise."""
+        return cls(config)
+
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        """See the first data, before `mix` does; `readout` is what softmax attention makes of them unquantized."""
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The readout (B, H, N, C)."""
+        raise NotImplementedError
+
+    def fold(self, distances: int) -> Leak | Affinities | Shifts:
+        """The affinities of the l1 distances 0..distances-1 as a deployed network stores them."""
+        raise LapisError(f"{type(self).__name__} has no deployed form; use relation=laplacian or a TableRelation")
+
+    def unfold(self, block: Block) -> None:
+        """Set the parameters from a block of a deployed network: the inverse of `fold`."""
+        raise LapisError(f"{type(self).__name__} cannot be set from a deployed network; start from its checkpoint")
+
+
+class Pairwise(Mixer):
+    """y_i = sum_j W_ij v_j: a rule that gives every pair of a query and a key a weight."""
+
+    def weights(self, q: Tensor, k: Tensor) -> Tensor:
+        """W (B, H, N, N)."""
+        raise NotImplementedError
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.weights(q, k) @ v
+
+
+class Relation(Pairwise):
+    """W_ij = the affinities A_ij scaled by rows, from ln A_ij.
+
+    A relation of your own gives `forward`, and `rule` where its operations are not those of an l1 distance.
+    """
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
         self.row_scale = config.row_scale
         self.position = RelativePosition(config.grid, config.heads) if config.relative_position else None
 
@@ -35,14 +78,5 @@ class Relation(nn.Module):
         """(B, H, N, C) twice  ->  (B, H, N, N) log affinities."""
         raise NotImplementedError
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """sum_j W_ij v_j (B, H, N, C), W the affinities scaled by rows."""
-        return scale_rows(self(q, k), self.row_scale) @ v
-
-    def fold(self, distances: int) -> Leak | Affinities:
-        """The affinities of the l1 distances 0..distances-1 as a deployed network stores them."""
-        raise LapisError(f"{type(self).__name__} has no deployed form; use relation=laplacian or a TableRelation")
-
-    def unfold(self, block: Block) -> None:
-        """Set the parameters from a block of a deployed network: the inverse of `fold`."""
-        raise LapisError(f"{type(self).__name__} cannot be set from a deployed network; start from its checkpoint")
+    def weights(self, q: Tensor, k: Tensor) -> Tensor:
+        return scale_rows(self(q, k), self.row_scale)

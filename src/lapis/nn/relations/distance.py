@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
-from lapis.nn.relations.base import Relation
+from lapis.nn.relations.base import Mixer, Relation
 from lapis.ops.affinity.eager import log_affinity
 
 
@@ -52,7 +52,7 @@ def spread(distance: Tensor) -> Tensor:
     return distance.float().std(dim=-1, correction=0).mean(dim=(0, 2)).clamp_min(1e-3)
 
 
-def with_tau(relation: Relation) -> DistanceRelation:
+def with_tau(relation: Mixer) -> DistanceRelation:
     """The relation of a network whose affinities must decay with a distance."""
     if not isinstance(relation, DistanceRelation):
         raise LapisError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.nn.relations.base import Relation
+from lapis.relations import Rule
 from lapis.relations.dot import DotRule
 
 
@@ -13,7 +16,7 @@ class DotProduct(Relation):
     """ln A_ij = q_i . k_j / sqrt(C) + b_ij: the attention of dense transformers, for comparison."""
 
     on_codes = False
-    rule = DotRule
+    rule: ClassVar[type[Rule]] = DotRule
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)

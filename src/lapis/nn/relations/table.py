@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.deploy.leak import membranes
-from lapis.deploy.network import Affinities
+from lapis.deploy.network import Affinities, Shifts
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.relations.base import Relation
 from lapis.ops.l1_distance.torch_native import l1_distance
-from lapis.relations import TableRule
+from lapis.relations import Rule, TableRule
 
 
 class TableRelation(Relation, Calibrated):
@@ -23,7 +24,7 @@ class TableRelation(Relation, Calibrated):
     """
 
     on_codes = True
-    rule = TableRule
+    rule: ClassVar[type[Rule]] = TableRule
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)
@@ -46,7 +47,7 @@ class TableRelation(Relation, Calibrated):
         self.mark_ready()
 
     @torch.no_grad()
-    def fold(self, distances: int) -> Affinities:
+    def fold(self, distances: int) -> Affinities | Shifts:
         steps = torch.arange(distances, dtype=torch.float64, device=self.ready.device)
         log_a = self.log_affinity(steps.expand(1, self.heads, 1, distances)).expand(1, self.heads, 1, distances)
         return Affinities(*membranes(log_a[0, :, 0].double().cpu().numpy() / math.log(2.0)))
