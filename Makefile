@@ -88,7 +88,8 @@ races: $(READY)  ## look for data races of engine and session under the thread s
 	$(CMAKE) -S . -B build/races -G Ninja -DLAPIS_SANITIZE=thread -DLAPIS_WERROR=$(WERROR) >/dev/null
 	$(CMAKE) --build build/races
 	LD_PRELOAD=$$($(CC) -print-file-name=libtsan.so) TSAN_OPTIONS="exitcode=66 halt_on_error=1" OMP_NUM_THREADS=1 \
-	  OPENBLAS_NUM_THREADS=1 LAPIS_KERNELS=build/races/_kernels.so setarch -R $(BIN)/python -m tools.races
+	  OPENBLAS_NUM_THREADS=1 LAPIS_KERNELS=build/races/_kernels.so $$(setarch -R true 2>/dev/null && echo setarch -R) \
+	  $(BIN)/python -m tools.races
 
 # A training run killed fifty times; the tests of every day do it six times.
 faults: $(READY)  ## kill, starve and damage a training run, and resume it

@@ -9,9 +9,9 @@ import pytest
 
 from lapis.errors import LapisError
 from lapis.pack import load
-from tools.fuzz.campaign import ACCEPTED, EQUAL, FAILED, REJECTED, Campaign, corpus
+from tools.fuzz.campaign import ACCEPTED, CORPUS, EQUAL, FAILED, REJECTED, Campaign, corpus
 from tools.fuzz.mutate import mutated
-from tools.fuzz.seeds import CORPUS, seed_files
+from tools.fuzz.seeds import seed_files
 
 LOADS, RUNS = 3000, 300
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -167,7 +168,7 @@ def _answers(network: Network, number: int) -> str:
     return EQUAL
 
 
-def _extreme(image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], number: int) -> object:
+def _extreme(image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], number: int) -> Any:
     side = np.arange(len(image))
     checkers = ((side[:, None] + side[None, :]) % 2 * 255)[:, :, None]
     return (0, 255, checkers)[number % 3]

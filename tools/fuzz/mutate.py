@@ -25,8 +25,8 @@ NUMBERS: tuple[Any, ...] = (
 )  # fmt: skip
 WORDS = (
     "", "vit", "beit", "laplacian", "table", "dot", "pow2", "exact", "spikes", "real", "gelu", "relu", "signed",
-    "unsigned", "offset", "bicubic", "nearest", "lanczos", "\x1b]0;x\x07", "\ud800", "a\nb", "\u202e", "x" * 257, "U8", "F32",
-    "F64",
+    "unsigned", "offset", "bicubic", "nearest", "lanczos", "\x1b]0;x\x07", "\ud800", "a\nb", "\u202e", "x" * 257,
+    "U8", "F32", "F64",
 )  # fmt: skip
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1.2e-38, 1e30, -1e30, 3.4e38, -3.4e38, np.nan, np.inf, -np.inf, 2.0**24, 2.0**30)
 
@@ -151,7 +151,7 @@ def _tensor(data: bytes, generator: Generator) -> bytes:
         kind, (begin, end) = np.dtype(KINDS[entry["dtype"]]), entry["data_offsets"]
         values = np.frombuffer(memoryview(tensors)[begin:end], kind)
         values = values.copy()
-        at = generator.integers(0, len(values), int(generator.integers(1, 9)))
+        at: Any = generator.integers(0, len(values), int(generator.integers(1, 9)))
     except (AssertionError, ValueError, KeyError, TypeError):
         return _bytes(data, generator)
     if generator.random() < 0.1:
