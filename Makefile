@@ -14,7 +14,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native emulate sanitize faults bench docs wheel clean
+.PHONY: help demo test check format native emulate sanitize races faults fuzz guided bench docs wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -81,11 +81,29 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
 	  $(BIN)/python -m pytest tests/test_native.py tests/ops/test_native_*.py tests/runtime/test_engine.py \
-	    tests/deploy/test_simulate_native.py
+	  tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py
+
+# The sanitizer maps memory where newer kernels may have put something else; without their random addresses it does not.
+races: $(READY)  ## look for data races of engine and session under the thread sanitizer
+	$(CMAKE) -S . -B build/races -G Ninja -DLAPIS_SANITIZE=thread -DLAPIS_WERROR=$(WERROR) >/dev/null
+	$(CMAKE) --build build/races
+	LD_PRELOAD=$$($(CC) -print-file-name=libtsan.so) TSAN_OPTIONS="exitcode=66 halt_on_error=1" OMP_NUM_THREADS=1 \
+	  OPENBLAS_NUM_THREADS=1 LAPIS_KERNELS=build/races/_kernels.so $$(setarch -R true 2>/dev/null && echo setarch -R) \
+	  $(BIN)/python -m tools.races
 
 # A training run killed fifty times; the tests of every day do it six times.
 faults: $(READY)  ## kill, starve and damage a training run, and resume it
 	LAPIS_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/train/test_faults.py
+
+# make fuzz LOADS=100000 RUNS=5000 for a smaller one; the full size takes hours on one core.
+LOADS ?= 1000000
+RUNS  ?= 50000
+fuzz: native  ## load a million damaged files and run fifty thousand; anything but a clear error or equal answers fails
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz --loads $(LOADS) --runs $(RUNS) --record docs/records/trust/fuzz.json
+
+guided: native  ## let a coverage-guided fuzzer (atheris) look for files that break the reader
+	$(PIP) ".[fuzz]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz.guided -runs=$(LOADS)
 
 bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels

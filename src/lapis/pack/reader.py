@@ -54,9 +54,12 @@ from lapis.pack.format import (
 )
 from lapis.preprocess import Preprocess
 from lapis.relations import PACKED
+from lapis.terminal import printable
 from lapis.trace import Point
 
 Array = npt.NDArray[Any]
+# Letters of an error: a file may hold a name of megabytes.
+LONGEST_REASON = 500
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
     except LapisError as error:
-        raise LapisError(f"{path} is not a valid packed network: {error}") from error
+        # What the file says may be quoted in the error, and may be anything.
+        raise LapisError(f"{path} is not a valid packed network: {printable(error)[:LONGEST_REASON]}") from error
     except OSError as error:
         raise LapisError(f"cannot read {path}: {error.strerror}") from error
 
