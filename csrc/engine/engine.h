@@ -107,6 +107,11 @@ LAPIS_API double lapis_engine_peak(void);
 /* The share of inputs up to which the selected instruction set drives a layer by events; 0: never. */
 LAPIS_API double lapis_engine_break_even(void);
 
+/* The sizes of teams that would share `runs` runs of an engine with `threads` threads, where run i of a team of size s
+ * takes nanoseconds[i, s - 1] per image and its threads wait for the share waited[i, s - 1] of it: for tests. */
+LAPIS_API int32_t lapis_engine_pace(int32_t threads, int64_t runs, const double *nanoseconds, const double *waited,
+                                    int32_t *sizes);
+
 /* One linear layer by itself, for tests and benchmarks: codes u8 [rows, inputs], code - low each.
  * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8, and those
  * of codes below `least` in size as if they were zero.

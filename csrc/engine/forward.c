@@ -93,7 +93,7 @@ static void attend(part *w, int64_t index) {
     const block *b = e->blocks + index;
     int64_t heads = e->m.heads, n = e->tokens, stride = e->qkv_stride, d = e->m.width;
     /* Rows of a head are cut where whole heads would leave threads without work; each part packs the keys again. */
-    int64_t parts = w->images * heads % w->pieces ? w->pieces : 1;
+    int64_t parts = w->images * heads % w->job->members ? w->pieces : 1;
     integer_attention_call call = {.p = pairs_of(e),
                                    .v_stride = {0, e->channels, stride},
                                    .table = b->table,

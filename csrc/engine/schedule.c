@@ -5,27 +5,42 @@
 #include "state.h"
 #include "team.h"
 
+/* Pieces of a stage for each thread, where cores are shared with other processes. */
+enum { FINER = 2 };
+
+/* The claim: the stage at hand, into how many pieces it is cut, and the next of them. */
+static uint64_t claim_of(int64_t stage, int64_t pieces) { return (uint64_t)stage << 32 | (uint64_t)pieces << 16; }
+
 /* Whoever is free takes the next piece of the stage at hand: a thread that comes late keeps nobody waiting, but for a
- * piece that it has begun. */
+ * piece that it has begun. Where some had to wait for long, other processes take part of the cores: later stages are
+ * cut finer, which costs reading the weights more often. */
 static void share_units(run *job, int32_t member) {
-    const int64_t stages = stages_of(job->e), pieces = job->e->threads, all = (job->units - job->solo) * stages;
+    const int64_t stages = stages_of(job->e), all = (job->units - job->solo) * stages;
     int64_t opened = -1;
+    team_shift shift = team_begin();
     part w = {0};
-    for (int turn = 0;;) {
+    for (;;) {
+        const unsigned changes = atomic_load(&job->gate.changes);
         uint64_t seen = atomic_load(&job->claim);
-        int64_t stage = (int64_t)(seen >> 32), piece = (int64_t)(seen & UINT32_MAX), unit = job->solo + stage / stages;
+        const int64_t stage = (int64_t)(seen >> 32), pieces = seen >> 16 & UINT16_MAX, piece = seen & UINT16_MAX;
         if (stage == all) return;
         if (piece == pieces) {
-            team_wait(turn++);
+            const int64_t slept = team_wait(&job->gate, changes);
+            atomic_fetch_add(&job->slept, slept);
+            if (slept) team_give_way(&shift, 1);
             continue;
         }
         if (!atomic_compare_exchange_strong(&job->claim, &seen, seen + 1)) continue;
-        turn = 0;
+        const int64_t unit = job->solo + stage / stages;
         if (unit != opened) w = part_of(job, member, 0, opened = unit, pieces);
+        w.pieces = pieces;
         run_stage(&w, stage % stages, piece);
-        if (atomic_fetch_add(&job->pieces_done, 1) < pieces - 1) continue;
-        atomic_store(&job->pieces_done, 0);
-        atomic_store(&job->claim, (uint64_t)(stage + 1) << 32);
+        if (atomic_fetch_add(&job->pieces_done, 1) == pieces - 1) {
+            atomic_store(&job->pieces_done, 0);
+            atomic_store(&job->claim, claim_of(stage + 1, job->members * (atomic_load(&job->slept) ? FINER : 1)));
+            team_notify(&job->gate);
+        }
+        team_give_way(&shift, 0);
     }
 }
 
@@ -34,11 +49,15 @@ static void run_member(void *argument, int32_t member) {
     for (int64_t unit; (unit = atomic_fetch_add(&job->next, 1)) < job->solo;) {
         part w = part_of(job, member, member, unit, 1);
         for (int64_t stage = 0; stage < stages_of(job->e); stage++) run_stage(&w, stage, 0);
-        atomic_fetch_add(&job->finished, 1);
+        if (atomic_fetch_add(&job->finished, 1) == job->solo - 1) team_notify(&job->gate);
     }
     if (job->solo == job->units) return;
     /* Shared units lie where the first thread's solo ones did. */
-    for (int turn = 0; atomic_load(&job->finished) < job->solo; turn++) team_wait(turn);
+    for (;;) {
+        const unsigned changes = atomic_load(&job->gate.changes);
+        if (atomic_load(&job->finished) == job->solo) break;
+        team_wait(&job->gate, changes);
+    }
     share_units(job, member);
 }
 
@@ -57,6 +76,13 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
                .nanoseconds = nanoseconds,
                .trace = trace};
     job.solo = job.units / e->threads * e->threads;
-    team_run(run_member, &job, e->threads);
+    /* A run that all threads share tells whether all of them help. */
+    const int shared = e->threads > 1 && !job.solo;
+    job.members = shared ? pace_size(&e->pace) : e->threads;
+    atomic_store(&job.claim, claim_of(0, job.members));
+    const int64_t begin = team_clock();
+    const int64_t joined = team_run(run_member, &job, job.members);
+    const double wall = (double)(team_clock() - begin), waited = (double)(atomic_load(&job.slept) + joined);
+    if (shared) pace_note(&e->pace, wall / (double)batch, waited / wall);
     return atomic_load(&job.status);
 }

@@ -5,7 +5,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "pace.h"
 #include "pack.h"
+#include "team.h"
 
 enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
 
@@ -43,6 +45,7 @@ struct lapis_engine {
     int64_t tokens, patches, channels, acc_stride, unit_images;
     int64_t stream_stride, code_stride, qkv_stride, hidden_stride;
     int32_t threads, low_memory;
+    pace pace; /* of runs that threads share */
     block *blocks;
     patch_call patch;
     int32_t *position;
@@ -64,9 +67,12 @@ typedef struct {
     int64_t *scores, *nanoseconds;
     int8_t *const *trace;
     atomic_int_fast64_t next, finished; /* of the solo units */
-    atomic_uint_fast64_t claim;         /* of the shared units: the stage at hand, and in the low half its next piece */
+    atomic_uint_fast64_t claim;         /* of the shared units: stage, pieces and next piece, see schedule.c */
     atomic_int_fast64_t pieces_done;
     atomic_int status;
+    atomic_int_fast64_t slept; /* nanoseconds that threads waited asleep */
+    int32_t members;           /* threads that take part */
+    team_gate gate;            /* of stages that end, and of the last solo unit */
 } run;
 
 /* One thread's part in one unit, stage by stage. */

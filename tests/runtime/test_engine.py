@@ -352,3 +352,38 @@ def linear(
 
 def _replace(record: Any, **changes: Any) -> Any:
     return dataclasses.replace(record, **changes)
+
+
+def _sizes(runs: int, milliseconds: tuple[float, ...], waited: tuple[float, ...]) -> list[int]:
+    times, waits = (np.tile(np.array(row, dtype=np.float64), (runs, 1)) for row in (milliseconds, waited))
+    return [int(size) for size in engine_module.team_sizes(times, waits)]
+
+
+def test_on_a_quiet_machine_every_thread_takes_part_in_every_run() -> None:
+    # One thread would be faster, as for a tiny network, but nobody waits: nothing is tried.
+    assert set(_sizes(500, (1.0, 2.0), (0.0, 0.1))) == {2}
+
+
+def test_beside_a_taken_core_a_team_shrinks_to_the_size_that_is_faster() -> None:
+    sizes = _sizes(500, (40.0, 56.0), (0.0, 0.4))
+    assert sizes[0] == 2
+    assert sizes[20:60] == [1] * 40
+    assert sizes.count(2) < 50
+    assert _sizes(500, (90.0, 50.0, 34.0, 80.0), (0.0, 0.0, 0.0, 0.5)).count(3) > 400
+
+
+def test_a_team_that_waits_but_is_faster_stays() -> None:
+    assert _sizes(500, (40.0, 30.0), (0.0, 0.4)).count(1) < 40
+
+
+def test_a_team_grows_again_when_the_core_is_free() -> None:
+    taken = np.tile([40.0, 56.0], (200, 1))
+    free = np.tile([40.0, 21.0], (200, 1))
+    waits = np.concatenate([np.tile([0.0, 0.4], (200, 1)), np.zeros((200, 2))])
+    sizes = engine_module.team_sizes(np.concatenate([taken, free]), waits)
+    assert sizes[199] == 1
+    assert (sizes[300:] == 2).all()
+
+
+def test_one_thread_is_always_one() -> None:
+    assert set(_sizes(200, (5.0,), (0.9,))) == {1}

@@ -120,6 +120,7 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_destroy.restype = None
     c.lapis_engine_peak.argtypes = []
     c.lapis_engine_peak.restype = ctypes.c_double
+    c.lapis_engine_pace.argtypes = [_i32, _i64, _pointer, _pointer, _pointer]
     c.lapis_engine_break_even.argtypes = []
     c.lapis_engine_break_even.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
@@ -251,6 +252,15 @@ def peak_rate() -> float:
 def break_even() -> float:
     """The share of inputs up to which a layer runs by events in the selected kernels; 0 if none does."""
     return float(_library().lapis_engine_break_even())
+
+
+def team_sizes(nanoseconds: npt.NDArray[np.float64], waited: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    """The threads that would share each run, if a run by s threads took nanoseconds[run, s-1] and waited that share."""
+    (runs, threads), arrays = nanoseconds.shape, _Arrays()
+    sizes = np.empty(runs, dtype=np.int32)
+    times, waits = arrays.address(nanoseconds, np.float64), arrays.address(waited, np.float64)
+    native.check(_library().lapis_engine_pace(threads, runs, times, waits, sizes.ctypes.data))
+    return sizes
 
 
 def time_layer(layer: Layer, codes: Codes, low: int, window: int, events: bool, repeats: int) -> int:
