@@ -23,12 +23,13 @@ from triton.compiler import ASTSource
 
 from lapis.ops.attention import triton as attention
 from lapis.ops.attention import triton_kernels
-from lapis.ops.gpu.cards import Card, card_of
+from lapis.ops.gpu.cards import CARDS, OTHER, Card, card_of
 from lapis.ops.lsq import triton as lsq
 from lapis.ops.lsq import triton_kernels as lsq_kernels
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 START, END = "<!-- compiled -->\n", "<!-- /compiled -->"
+CARDS_START, CARDS_END = "<!-- cards -->\n", "<!-- /cards -->"
 # What one program may have of shared memory, in bytes.
 SHARED_LIMIT = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "sm_120": 99 << 10, "gfx942": 64 << 10}
 TARGETS = {
@@ -191,10 +192,26 @@ def table() -> str:
     return "\n".join(lines) + f"\n\nSpilled registers, all kernels and targets together: {spilled}.\n"
 
 
+def cards_table() -> str:
+    """Markdown: the table of cards as `lapis.ops.gpu.cards` has it."""
+    lines = ["| architectures | four differences | thermometers up to | why |", "|---|---|---|---|"]
+    for card in (*CARDS, OTHER):
+        names = ", ".join(card.architectures) or "others"
+        levels = f"{card.thermometer_levels} levels" if card.thermometer_levels else "never"
+        lines.append(f"| {names} | `{card.words}` | {levels} | {card.reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def replaced(text: str, start: str, end: str, inside: str) -> str:
+    """The text with another passage between two marks."""
+    before, _, rest = text.partition(start)
+    return before + start + inside + end + rest.partition(end)[2]
+
+
 def main() -> None:
-    before, _, rest = PAGE.read_text().partition(START)
-    PAGE.write_text(before + START + table() + END + rest.partition(END)[2])
-    print(f"wrote the table of compiled kernels into {PAGE}", file=sys.stderr)
+    text = replaced(PAGE.read_text(), CARDS_START, CARDS_END, cards_table())
+    PAGE.write_text(replaced(text, START, END, table()))
+    print(f"wrote the tables of cards and compiled kernels into {PAGE}", file=sys.stderr)
 
 
 if __name__ == "__main__":
