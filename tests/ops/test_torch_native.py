@@ -41,7 +41,8 @@ OPERATORS: list[tuple[str, tuple[Any, ...]]] = [
     ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), leaf(torch.tensor(-0.2)), 0, 15, 0.5, 1)),
     ("lsq_codes", (leaf(X), leaf(torch.tensor(0.3)), None, -3, 3, 0.5, 2)),
     ("attention", (QUERIES, KEYS, VALUES, TAU, "pow2", None)),
-    ("attention", (QUERIES, KEYS, VALUES, TAU, "exact", torch.arange(9).expand(3, 7, 9))),
+    ("attention", (leaf(QUERIES), leaf(KEYS), leaf(VALUES), leaf(TAU), "pow2", None)),
+    ("attention", (leaf(QUERIES), leaf(KEYS), leaf(VALUES), leaf(TAU), "exact", torch.arange(9.0).expand(3, 7, 9))),
 ]
 
 
@@ -130,6 +131,18 @@ def test_attention_that_needs_a_gradient_has_one() -> None:
         leaves = [leaf(QUERIES), leaf(KEYS), leaf(VALUES), leaf(TAU)]
         grads.append(torch.autograd.grad(module.attention(*leaves, "pow2").square().sum(), leaves))
     torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-4)
+
+
+@needs_library
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+def test_the_operator_itself_has_the_gradients_of_the_composed_one(row_scale: Any) -> None:
+    grads = []
+    for fused in (True, False):
+        leaves = [leaf(x) for x in (QUERIES, KEYS, VALUES, TAU, torch.arange(9.0).expand(3, 7, 9))]
+        arguments = (*leaves[:4], row_scale, leaves[4])
+        made = torch.ops.lapis.attention(*arguments)[0] if fused else attention_eager.attention(*arguments)
+        grads.append(torch.autograd.grad(made.square().sum(), leaves))
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-3)
 
 
 @needs_library

@@ -12,6 +12,7 @@ from lapis.deploy.network import LONGEST_DELAY, Block, Leak
 from lapis.errors import LapisError
 from lapis.nn.relations.distance import DistanceRelation
 from lapis.ops.attention.torch_native import attention
+from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.l1_distance import eager, torch_native
 from lapis.relations.laplacian import LaplacianRule
 
@@ -26,16 +27,18 @@ class Laplacian(DistanceRelation):
         # Real values, in a network without quantizers, have no integer kernel.
         self.l1_distance = torch_native.l1_distance if config.quantize else eager.l1_distance
         self.fused = config.quantize
+        self.codes = (config.low("q"), config.window)
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         return self.l1_distance(q, k)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As every relation, but without an N x N matrix in memory where no gradient is needed."""
-        if torch.is_grad_enabled() or not self.fused or not self.is_ready:
+        """As every relation, but without an N x N matrix in memory: on a GPU, and where no gradient is needed."""
+        on_cpu_with_gradient = torch.is_grad_enabled() and not served_by_triton(q)
+        if on_cpu_with_gradient or not self.fused or not self.is_ready:
             return super().mix(q, k, v)
         delay = None if self.position is None else self.position.delay(self.tau)
-        return attention(q, k, v, self.tau, self.row_scale, delay)
+        return attention(q, k, v, self.tau, self.row_scale, delay, self.codes)
 
     def fold(self, distances: int) -> Leak:
         mantissa, exponent = leak_factor(self.tau.detach().cpu().numpy().astype(np.float32))

@@ -1,4 +1,4 @@
-"""Learned step size quantization as torch operators over the native library; eager wherever that cannot run.
+"""Learned step size quantization as torch operators: the native library on the CPU, Triton on a GPU, else eager.
 
 Values and codes equal the eager ones in every bit; gradients of step and offset are summed in float64.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lapis import native
+from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.lsq import eager
 from lapis.ops.lsq.eager import Gradients
 from lapis.ops.lsq.native import CodeRange
@@ -40,7 +41,7 @@ def lsq_codes(
 
 def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
     tensors = (x, step) if offset is None else (x, step, offset)
-    if any(t.dtype != torch.float32 for t in tensors) or not served_natively(*tensors):
+    if any(t.dtype != torch.float32 for t in tensors) or not (served_natively(*tensors) or served_by_triton(*tensors)):
         return False
     one_step = step.numel() == 1 and step.dim() <= x.dim()
     rows = x.dim() == 2 and step.shape == (x.shape[0], 1)
@@ -48,6 +49,8 @@ def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
 
 
 def _forward(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
+    if served_by_triton(x):
+        return _forward_triton(x, step, offset, codes, value)
     x, out = x.detach().contiguous(), torch.empty(x.shape)
     targets = (out.data_ptr(), None) if value else (None, out.data_ptr())
     rule = _rule(x, step, offset, codes)
@@ -58,6 +61,8 @@ def _forward(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, v
 def _backward(
     name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if served_by_triton(x):
+        return _backward_triton(name, grad, x, step, offset, *rule)
     low, high, scale, least = rule
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     grad_x = torch.empty(x.shape)
@@ -68,6 +73,23 @@ def _backward(
     native.check(kernel(x.data_ptr(), grad.data_ptr(), *shared, *targets, threads()))
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
+
+
+def _forward_triton(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
+    from lapis.ops.lsq import triton
+
+    low, high, least = (int(number) for number in codes)
+    return triton.lsq(x, step, offset, triton.Rule(low, high, least, value))
+
+
+def _backward_triton(
+    name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    from lapis.ops.lsq import triton
+
+    low, high, scale, least = rule
+    codes = triton.Rule(int(low), int(high), int(least), name == "lsq_value")
+    return triton.lsq_backward(grad, x, step, offset, codes, scale)
 
 
 def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> tuple[Any, ...]:
@@ -82,16 +104,17 @@ for _name in ("lsq_value", "lsq_codes"):
     torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
     torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
     torch.library.impl(f"lapis::{_name}_backward", "CPU", partial(_backward, _name))
+    torch.library.impl(f"lapis::{_name}_backward", "CUDA", partial(_backward_triton, _name))
 
 
-@torch.library.impl("lapis::lsq_value", "CPU")
+@torch.library.impl("lapis::lsq_value", ("CPU", "CUDA"))
 def _value(
     x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
 ) -> Tensor:
     return _forward(x, step, offset, (low, high, least), value=True)
 
 
-@torch.library.impl("lapis::lsq_codes", "CPU")
+@torch.library.impl("lapis::lsq_codes", ("CPU", "CUDA"))
 def _codes(
     x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
 ) -> Tensor:

@@ -1,0 +1,95 @@
+"""When a call is served by Triton: on GPUs, where Triton is installed and eager was not asked for.
+
+The environment variable `LAPIS_GPU` is read when a kernel is first needed: `eager` turns Triton off, `words` and
+`thermometer` force one way to find distances. With `TRITON_INTERPRET=1` and one of these two, Triton's interpreter
+runs the kernels on CPU tensors, slowly; this is how they are tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from lapis.errors import LapisError
+from lapis.ops.gpu.cards import OTHER, Card, card_of
+
+EAGER, WORDS, THERMOMETER = "eager", "words", "thermometer"
+CHOICES = (EAGER, WORDS, THERMOMETER)
+_forced: list[str] = []
+
+
+@contextmanager
+def force(choice: str) -> Iterator[None]:
+    """Use one of `CHOICES` for the calls inside."""
+    _forced.append(_checked(choice))
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def requested() -> str:
+    """What was asked for: one of `CHOICES`, or "" to let the table decide."""
+    return _forced[-1] if _forced else _checked(os.environ.get("LAPIS_GPU", ""))
+
+
+def missing() -> str | None:
+    """Why Triton's kernels cannot run here, or None."""
+    if requested() == EAGER:
+        return "LAPIS_GPU=eager turns them off"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install 'lapis-snn[gpu]'"
+    return None
+
+
+def interpreted() -> bool:
+    """Whether kernels run on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1" and requested() in (WORDS, THERMOMETER)
+
+
+@torch.compiler.assume_constant_result
+def runs_on(device_type: str) -> bool:
+    """Whether the kernels serve tensors of this kind of device ("cuda" is torch's name for ROCm too)."""
+    return (device_type == "cuda" or (device_type == "cpu" and interpreted())) and missing() is None
+
+
+def served_by_triton(*tensors: Tensor) -> bool:
+    """Whether Triton runs on these: all on one GPU, in at most single precision (the kernels compute in float32)."""
+    first = tensors[0].device
+    return all(t.device == first and t.dtype != torch.float64 for t in tensors) and runs_on(first.type)
+
+
+def architecture(device: torch.device) -> str:
+    """`sm_90`, `gfx942`, or `cpu` for the interpreter."""
+    if device.type != "cuda":
+        return device.type
+    if torch.version.hip is not None:
+        return str(torch.cuda.get_device_properties(device).gcnArchName).split(":")[0]
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+@functools.cache
+def card_of_device(device: torch.device) -> Card:
+    """The row of the table for a device."""
+    return OTHER if device.type != "cuda" else card_of(architecture(device))
+
+
+def levels_by_thermometer(device: torch.device, levels: int) -> int:
+    """How many levels a thermometer product takes for codes of so many; 0 where byte differences are used."""
+    choice = requested()
+    if choice:
+        return levels if choice == THERMOMETER else 0
+    return levels if levels <= card_of_device(device).thermometer_levels else 0
+
+
+def _checked(choice: str) -> str:
+    if choice and choice not in CHOICES:
+        raise LapisError(f"LAPIS_GPU={choice!r} is not known; use {', '.join(CHOICES)}, or leave it unset")
+    return choice
