@@ -51,6 +51,7 @@ def test_rungs_of_the_ladder_start_from_the_one_before_and_go_down() -> None:
     assert means == sorted(means, reverse=True)
     assert len(rows) >= 6
     assert all(row.recipe.model == row.recipe.model.deployed() for row in rows)
+    assert [row.recipe.sparsity.basis for row in rows] == [True] + [False] * (len(rows) - 1)
 
 
 def test_ways_to_be_silent_share_one_goal() -> None:
@@ -60,6 +61,7 @@ def test_ways_to_be_silent_share_one_goal() -> None:
     assert rows["top-k"].sparsity.rule == "top_k"
     assert rows["relu"].model.activation == "relu"
     assert rows["lifted"].lift
+    assert [name for name, recipe in rows.items() if recipe.sparsity.basis] == ["turned"]
     assert rows["unsigned"].model.modes == ActivationModes.all("unsigned")
 
 

@@ -128,6 +128,7 @@ def _silence(base: str, settings: Settings) -> list[Variant]:
     unsigned = replace(ours, model=ours.model.replace(modes=ActivationModes.all("unsigned")))
     return [
         Variant("signed", ours),
+        Variant("turned", replace(ours, sparsity=replace(ours.sparsity, basis=True))),
         Variant("unsigned", unsigned),
         Variant("lifted", replace(unsigned, lift=True)),
         Variant("top-k", replace(ours, sparsity=replace(ours.sparsity, rule="top_k"))),
