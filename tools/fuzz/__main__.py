@@ -29,10 +29,13 @@ def main() -> int:
     asked = parser.parse_args()
     campaign = Campaign(corpus(), asked.seed, asked.failures, asked.minutes * 60)
     counts = {"loads": campaign.load(asked.loads), "runs": campaign.run(asked.runs)}
+    campaign.scratch.cleanup()
     for name, found in counts.items():
         say(f"{name}: {', '.join(f'{number:,} {what}' for what, number in found.items())}")
     if asked.record:
         for name, found in counts.items():
+            if not sum(found.values()):
+                continue
             note(f"fuzz, {name}", "make fuzz", {"files": sum(found.values()), **found})
     return 1 if any(found["failed"] for found in counts.values()) else 0
 
