@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import re
 import subprocess
@@ -78,7 +79,8 @@ def main(words: list[str]) -> int:
 
         counts = Counts()
         code = int(pytest.main(["-q", *words[2:]], plugins=[counts]))
-        note(words[1], f"make {words[1]}", dict(counts.found))
+        kills = {"kills": int(os.environ["LAPIS_KILLS"])} if "LAPIS_KILLS" in os.environ else {}
+        note(words[1], f"make {words[1]}", {**counts.found, **kills})
         return code
     raise SystemExit(__doc__)
 
