@@ -14,6 +14,7 @@ import pytest
 from lapis.config import ActivationModes, LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.network import DELTA_LIMIT, MAX_MAGNITUDE, Block, Layer, Network
+from lapis.deploy.simulate import Simulator
 from lapis.deploy.synthetic import random_network
 from lapis.preprocess import Pixels
 from lapis.runtime.engine import Engine
@@ -96,3 +97,15 @@ def test_extreme_images_of_an_ordinary_network_equal_the_integer_model(isa: str,
     engine = Engine(network, 2)
     assert (engine.run(images) == integer.run(network, images)).all()
     engine.close()
+
+
+@pytest.mark.parametrize("pattern", ["all high", "checkers"])
+def test_extreme_networks_as_spikes_equal_the_integer_model_without_a_warning(pattern: str) -> None:
+    config = WIDEST.replace(image_size=8, width=6, heads=2, modes=ActivationModes.all("signed"))
+    network = extreme(random_network(config), pattern)
+    # A scale may be near the largest float where its weights are zero.
+    (block,) = network.blocks
+    silent = Layer(np.zeros_like(block.fc1.weight), np.full_like(block.fc1.scale, 3e38), block.fc1.shift)
+    network = dataclasses.replace(network, blocks=(dataclasses.replace(block, fc1=silent),))
+    images = pictures(config.image_size)[:3]
+    assert (Simulator(network).run(images)[0] == integer.run(network, images)).all()

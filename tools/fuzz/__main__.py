@@ -1,6 +1,6 @@
 """Load and run damaged packed files, and count what happens.
 
-    python -m tools.fuzz --loads 1000000 --runs 50000 --record docs/records/trust/fuzz.json
+    python -m tools.fuzz --loads 1000000 --runs 50000
 
 A file must be rejected with one LapisError of one line, or be a network that runs and whose native engine answers as
 the integer model does. Anything else (another exception, a warning, a crash, a wait of seconds, other integers) is a
@@ -10,12 +10,12 @@ failure: its file is kept in --failures, and the exit code is 1.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from lapis.terminal import say
 from tools.fuzz.campaign import Campaign, corpus
+from tools.trust import note
 
 
 def main() -> int:
@@ -25,15 +25,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0.0, help="stop each part after so long; 0 for never")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="where files that fail are kept")
-    parser.add_argument("--record", type=Path, help="write the counts to this JSON file")
+    parser.add_argument("--record", action="store_true", help="keep the counts for docs/trust.md")
     asked = parser.parse_args()
     campaign = Campaign(corpus(), asked.seed, asked.failures, asked.minutes * 60)
     counts = {"loads": campaign.load(asked.loads), "runs": campaign.run(asked.runs)}
+    campaign.scratch.cleanup()
     for name, found in counts.items():
         say(f"{name}: {', '.join(f'{number:,} {what}' for what, number in found.items())}")
-    if asked.record is not None:
-        asked.record.parent.mkdir(parents=True, exist_ok=True)
-        asked.record.write_text(json.dumps({"seed": asked.seed, **counts}, indent=2) + "\n")
+    if asked.record:
+        for name, found in counts.items():
+            if not sum(found.values()):
+                continue
+            note(f"fuzz, {name}", "make fuzz", {"files": sum(found.values()), **found})
     return 1 if any(found["failed"] for found in counts.values()) else 0
 
 

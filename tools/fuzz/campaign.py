@@ -32,8 +32,8 @@ REJECTED, ACCEPTED, EQUAL, TOO_LARGE, FAILED = (
     "refused by an executor",
     "failed",
 )
-# A load takes a millisecond and a run ten; a machine may be busy, but not this busy.
-PATIENCE_SECONDS = 20
+# A load takes a millisecond of the processor and a run ten.
+PATIENCE_SECONDS = 10
 # Files that one forked child works through.
 PER_CHILD = 50
 # Pixels and tokens of a network that is run here; a mutated one may be valid and large.
@@ -51,16 +51,18 @@ class SlowError(Exception):
 
 @contextmanager
 def patience(seconds: int) -> Iterator[None]:
+    """Raise SlowError when the block has used so many seconds of the processor, however busy that is otherwise."""
+
     def expire(*_: object) -> None:
         raise SlowError(f"took longer than {seconds} s")
 
-    previous = signal.signal(signal.SIGALRM, expire)
-    signal.alarm(seconds)
+    previous = signal.signal(signal.SIGPROF, expire)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
 
 
 class Campaign:

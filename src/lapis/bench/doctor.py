@@ -41,9 +41,11 @@ def checks(seconds: float) -> Iterator[Check]:
     yield Check("processor", "ok", processor())
     yield _native_kernels()
     has_torch = importlib.util.find_spec("torch") is not None
-    yield from _torch_checks() if has_torch else [
-        Check("torch", "missing", "not installed", "needed for training only: pip install 'lapis-snn[train]'")
-    ]
+    yield from (
+        _torch_checks()
+        if has_torch
+        else [Check("torch", "missing", "not installed", "needed for training only: pip install 'lapis-snn[train]'")]
+    )
     yield _deployed_bits()
     if has_torch:
         yield _executor_bits()
@@ -56,7 +58,9 @@ def checks(seconds: float) -> Iterator[Check]:
 def _native_kernels() -> Check:
     if native.available():
         return Check("native kernels", "ok", native.describe())
-    return Check("native kernels", "missing", native.describe(), "a C compiler, then make native; numpy works until then")
+    return Check(
+        "native kernels", "missing", native.describe(), "a C compiler, then make native; numpy works until then"
+    )
 
 
 def _torch_checks() -> Iterator[Check]:
@@ -81,7 +85,9 @@ def _torch_checks() -> Iterator[Check]:
         yield Check("GPU kernels", "missing", reason, "eager runs instead, many times slower")
         return
     card = choice.card_of_device(torch.device("cuda", 0))
-    yield Check("GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}")
+    yield Check(
+        "GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}"
+    )
     yield _gpu_answers()
 
 
@@ -165,7 +171,9 @@ def _attention_speed(seconds: float) -> Check:
         torch.cuda.synchronize()
 
     milliseconds = 1e3 / _per_second(step, seconds)
-    return Check("speed, attention on the GPU", "ok", f"{milliseconds:.2f} ms forward and backward, (B, H, N, C) = {shape}")
+    return Check(
+        "speed, attention on the GPU", "ok", f"{milliseconds:.2f} ms forward and backward, (B, H, N, C) = {shape}"
+    )
 
 
 def _per_second(work: Callable[[], Any], seconds: float) -> float:

@@ -11,6 +11,7 @@ import click
 from lapis.bench.doctor import checks
 from lapis.cli.options import json_option
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.terminal import say
 
 MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAILED "}
 
@@ -35,10 +36,14 @@ def command(seconds: float, as_json: bool) -> None:
     for check in checks(seconds):
         found.append(check)
         if not as_json:
-            click.echo(f"{MARKS[check.state]}  {check.name}: {check.found}")
+            say(f"{MARKS[check.state]}  {check.name}: {check.found}")
             if check.advice and check.state != "ok":
-                click.echo(f"         {check.advice}")
+                say(f"         {check.advice}")
     sound = all(check.state != "failed" for check in found)
     if as_json:
-        click.echo(json.dumps({"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}, indent=2))
+        say(
+            *json.dumps({"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}, indent=2).split(
+                "\n"
+            )
+        )
     sys.exit(EXIT_OK if sound else EXIT_BROKEN_PROMISE)

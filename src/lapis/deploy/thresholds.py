@@ -63,7 +63,9 @@ def least_reaching(
     above = np.full(shape, ends[1], dtype=np.int64)
     while (open_ := above - below > 1).any():
         middle = (below + above) >> 1
-        yes = reached(number(np.maximum(middle, ends[0])))
+        # A sum that no input gives may overflow; infinity compares as it should.
+        with np.errstate(over="ignore"):
+            yes = reached(number(np.maximum(middle, ends[0])))
         above, below = np.where(open_ & yes, middle, above), np.where(open_ & ~yes, middle, below)
     return number(above)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lapis.errors import LapisError
-from lapis.files import new_folder
+from lapis.files import check_folder, new_folder
 from lapis.runs import LOCK_FILE
 
 try:
@@ -25,6 +25,7 @@ except ImportError:  # not on Windows
 def hold_folder(folder: Path) -> Iterator[None]:
     """Make the folder, and keep other processes out of it for the block; a block that fails leaves no empty folder."""
     path = folder / LOCK_FILE
+    check_folder(folder, "--out")
     with new_folder(folder):
         file = _locked(folder, path)
         try:
