@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from lapis.bench.contenders import CONTENDERS
-from lapis.bench.engine import TARGETS, compare_engines
+from lapis.bench.engine import TARGETS, compare_beside_load, compare_engines
+from lapis.bench.load import beside_load
 from lapis.bench.worker import BenchLog
 
 pytestmark = pytest.mark.usefixtures("needs_kernels")
@@ -37,3 +42,28 @@ def test_a_sparse_network_is_timed_by_events_and_densely() -> None:
     assert by_events.times_events is None
     assert dense.times_events is not None
     assert dense.times_events > 0
+
+
+def test_beside_a_load_every_number_of_threads_is_compared_with_one() -> None:
+    log = BenchLog(lambda line: None)
+    rows = list(compare_beside_load("tiny", ["lapis", "lapis_busy"], [1, 2], 1, 2, 0.5, log))
+    assert [(row.engine, row.threads) for row in rows] == [
+        (CONTENDERS[name].label, threads) for threads in (1, 2) for name in ("lapis", "lapis_busy")
+    ]
+    for row in rows:
+        assert row.load_share == 0.5
+        assert row.times_ours is not None
+        assert row.one_thread_times is not None
+    assert [row.one_thread_times for row in rows if row.threads == 1] == [1.0, 1.0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds children by /proc, which this system lacks")
+def test_the_load_runs_inside_the_with_and_nowhere_else() -> None:
+    def loads() -> int:
+        listed = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "args="], capture_output=True, text=True)
+        return listed.stdout.count("lapis.bench.load")
+
+    assert loads() == 0
+    with beside_load(0.2):
+        assert loads() == 1
+    assert loads() == 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from lapis.bench.contenders import OURS, SPARSE, SPARSE_DENSE, Workload
+from lapis.bench.load import beside_load
 from lapis.bench.machine import thread_count
 from lapis.bench.networks import SHAPES
 from lapis.bench.runner import quartiles, ratio_quartiles, take_turns
@@ -55,6 +57,64 @@ def compare_engines(
                 yield from _compare_at(shape, ready, Workload(config, count, batch), Path(folder), rounds, log)
 
 
+@dataclass(frozen=True)
+class LoadRow:
+    """One engine with some threads beside a process that keeps a core busy for `load_share` of the time.
+
+    `one_thread_times` is how many times longer the same engine takes with one thread, beside the same load.
+    """
+
+    shape: str
+    engine: str
+    load_share: float
+    threads: int
+    batch: int
+    ms_per_image: float
+    ms_per_image_low: float
+    ms_per_image_high: float
+    cpu_ms_per_image: float
+    times_ours: float | None
+    one_thread_times: float | None
+
+
+def compare_beside_load(
+    shape: str, names: Sequence[str], threads: Sequence[int], batch: int, rounds: int, share: float, log: BenchLog
+) -> Iterator[LoadRow]:
+    """Every engine with every number of threads, all in turns, beside a load that runs throughout."""
+    config = SHAPES[shape]
+    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        ready = prepare(names, config, folder, log)
+        running = {
+            (count, name): worker
+            for count in threads
+            for name, worker in stack.enter_context(workers(ready, Workload(config, count, batch), folder, log)).items()
+        }
+        stack.enter_context(beside_load(share))
+        turns = take_turns(
+            {key: worker.time for key, worker in running.items()},
+            rounds,
+            lambda key, error: log.skip(running[key].label, str(error)),
+        )
+        walls = {key: [turn.wall_s / batch for turn in taken] for key, taken in turns.items()}
+        log.report(f"timed {shape} beside a load of {share:.0%} of a core, batch {batch}")
+        for (count, name), taken in turns.items():
+            low, middle, high = quartiles(walls[count, name])
+            yield LoadRow(
+                shape=shape,
+                engine=running[count, name].label,
+                load_share=share,
+                threads=count,
+                batch=batch,
+                ms_per_image=round(middle * 1e3, 3),
+                ms_per_image_low=round(low * 1e3, 3),
+                ms_per_image_high=round(high * 1e3, 3),
+                cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / batch * 1e3, 3),
+                times_ours=_median_ratio(walls[count, name], walls.get((count, OURS))),
+                one_thread_times=_ratio_to(walls.get((1, name)), walls[count, name]),
+            )
+
+
 def _compare_at(
     shape: str, names: Sequence[str], workload: Workload, folder: Path, rounds: int, log: BenchLog
 ) -> Iterator[EngineRow]:
@@ -86,6 +146,10 @@ def _compare_at(
             load_s=round(running[name].load_s, 3),
             target=TARGETS.get(name),
         )
+
+
+def _ratio_to(one: Sequence[float] | None, several: Sequence[float]) -> float | None:
+    return None if one is None else _median_ratio(one, several)
 
 
 def _median_ratio(theirs: Sequence[float], ours: Sequence[float] | None) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lapis.errors import LapisError
 
 Result = TypeVar("Result")
+Name = TypeVar("Name")
 
 # A call is repeated within a round until it has run this long, so that the clock's resolution does not matter.
 SHORTEST_ROUND_S = 0.01
@@ -66,17 +67,17 @@ def measure(task: Task, threads: int, rounds: int) -> list[Measurement]:
 
 
 def take_turns(
-    calls: Mapping[str, Callable[[], Result]],
+    calls: Mapping[Name, Callable[[], Result]],
     rounds: int,
-    dropped: Callable[[str, Exception], None] | None = None,
-) -> dict[str, list[Result]]:
+    dropped: Callable[[Name, Exception], None] | None = None,
+) -> dict[Name, list[Result]]:
     """The results of every call in each round; a round calls each of them once, in order.
 
     If a call fails, `dropped` is called with its name, and its results are left out; without `dropped` it raises.
     """
     if rounds < 1:
         raise LapisError(f"rounds={rounds} is too few; use at least 1")
-    results: dict[str, list[Result]] = {name: [] for name in calls}
+    results: dict[Name, list[Result]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name in list(results):
             try:

@@ -25,6 +25,7 @@ class SimulatorRow:
     shape: str
     simulator: str
     ms_per_image: float
+    cpu_ms_per_image: float
     times_ours: float
     target: float | None
     spikes: int
@@ -44,18 +45,20 @@ def simulator_rows(shape: str, rounds: int) -> Iterator[SimulatorRow]:
             f"the simulator in C differs from numpy's on the network of shape {shape}; do not use its times"
         )
 
-    def seconds(simulator: Simulator) -> float:
-        start = time.perf_counter()
+    def timed(simulator: Simulator) -> tuple[float, float]:
+        wall, cpu = time.perf_counter(), time.process_time()
         simulator.run(image)
-        return time.perf_counter() - start
+        return time.perf_counter() - wall, time.process_time() - cpu
 
-    times = take_turns({name: partial(seconds, one) for name, one in simulators.items()}, rounds)
+    times = take_turns({name: partial(timed, one) for name, one in simulators.items()}, rounds)
+    walls = {name: [wall for wall, _ in taken] for name, taken in times.items()}
     for name, taken in times.items():
         yield SimulatorRow(
             shape=shape,
             simulator=name,
-            ms_per_image=round(quartiles(taken)[1] * 1e3, 3),
-            times_ours=round(ratio_quartiles(taken, times[OURS])[1], 3),
+            ms_per_image=round(quartiles(walls[name])[1] * 1e3, 3),
+            cpu_ms_per_image=round(quartiles([cpu for _, cpu in taken])[1] * 1e3, 3),
+            times_ours=round(ratio_quartiles(walls[name], walls[OURS])[1], 3),
             target=TARGET if name == NUMPY else None,
             spikes=sum(defining.events.spikes.values()),
             operations=sum(defining.events.operations.values()),

@@ -60,5 +60,7 @@ COLUMNS = {
     "simulator": Column("simulator", "", "what runs the network as spikes; numpy defines the answer"),
     "spikes": Column("spikes", ",", "spikes of one image"),
     "operations": Column("operations", ",", "synapses that those spikes crossed"),
+    "threads": Column("threads", "d", "threads of the engine"),
+    "one_thread_times": Column("1 thread takes", ".2f", "how many times longer with 1 thread, median over rounds"),
     "joules_per_image": Column("J per image", ".6f", "energy of the whole processor, median over rounds"),
 }

@@ -12,7 +12,7 @@ from lapis.bench.simulator import simulator_rows
 from lapis.cli.bench.present import Findings, deliver, out_option, require_kernels, rounds_option
 from lapis.cli.options import json_option
 
-SHOWN = ("simulator", "ms_per_image", "times_ours", "target", "spikes", "operations")
+SHOWN = ("simulator", "ms_per_image", "cpu_ms_per_image", "times_ours", "target", "spikes", "operations")
 
 
 @click.command()
