@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lapis import native
+from lapis import models, native
 from lapis.bench.machine import processor
 from lapis.data.slice import load_slice
 from lapis.deploy import run
 from lapis.runtime import Session
 
 MODEL = "lapis_tiny_cifar10"
-IMAGES = 2
+IMAGES = 1
 # Of float32 results near one, against float64.
 TOLERANCE = 1e-4
 State = Literal["ok", "missing", "failed"]
@@ -41,9 +41,11 @@ def checks(seconds: float) -> Iterator[Check]:
     yield Check("processor", "ok", processor())
     yield _native_kernels()
     has_torch = importlib.util.find_spec("torch") is not None
-    yield from _torch_checks() if has_torch else [
-        Check("torch", "missing", "not installed", "needed for training only: pip install 'lapis-snn[train]'")
-    ]
+    yield from (
+        _torch_checks()
+        if has_torch
+        else [Check("torch", "missing", "not installed", "needed for training only: pip install 'lapis-snn[train]'")]
+    )
     yield _deployed_bits()
     if has_torch:
         yield _executor_bits()
@@ -56,7 +58,9 @@ def checks(seconds: float) -> Iterator[Check]:
 def _native_kernels() -> Check:
     if native.available():
         return Check("native kernels", "ok", native.describe())
-    return Check("native kernels", "missing", native.describe(), "a C compiler, then make native; numpy works until then")
+    return Check(
+        "native kernels", "missing", native.describe(), "a C compiler, then make native; numpy works until then"
+    )
 
 
 def _torch_checks() -> Iterator[Check]:
@@ -81,7 +85,9 @@ def _torch_checks() -> Iterator[Check]:
         yield Check("GPU kernels", "missing", reason, "eager runs instead, many times slower")
         return
     card = choice.card_of_device(torch.device("cuda", 0))
-    yield Check("GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}")
+    yield Check(
+        "GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}"
+    )
     yield _gpu_answers()
 
 
@@ -122,8 +128,9 @@ def _gpu_answers() -> Check:
 
 def _deployed_bits() -> Check:
     """The engine of this machine against the integer model in numpy, which defines the answer."""
-    session, images = Session(MODEL), load_slice().images[:IMAGES]
-    same = np.array_equal(session.run(images), session.network.real_logits(run(session.network, images)))
+    network, session = models.open(MODEL).network(), Session(MODEL)
+    pixels = session.read(load_slice().images[:IMAGES])
+    same = np.array_equal(session.watch_integers(pixels).logits, run(network, pixels))
     return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
 
 
@@ -133,15 +140,16 @@ def _executor_bits() -> Check:
 
     from lapis.convert.torch_executor import TorchExecutor
 
-    network, images = Session(MODEL).network, load_slice().images[:IMAGES]
+    network = models.open(MODEL).network()
+    pixels = Session(MODEL).read(load_slice().images[:IMAGES])
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    made = TorchExecutor(network).to(device)(torch.from_numpy(np.array(images)).to(device))
-    same = np.array_equal(made.cpu().numpy(), run(network, images))
+    made = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device))
+    same = np.array_equal(made.cpu().numpy(), run(network, pixels))
     return _equal_bits(f"torch executor on {device}", same, "evaluate with --device cpu and report this")
 
 
 def _equal_bits(who: str, same: bool, advice: str) -> Check:
-    found = f"{IMAGES} images, every bit of the logits " + ("equal" if same else "should be equal, and is not")
+    found = f"{IMAGES} image, every bit of the logits " + ("equal" if same else "should be equal, and is not")
     return Check(f"self-test, {who}", "ok" if same else "failed", found, "" if same else advice)
 
 
@@ -165,7 +173,9 @@ def _attention_speed(seconds: float) -> Check:
         torch.cuda.synchronize()
 
     milliseconds = 1e3 / _per_second(step, seconds)
-    return Check("speed, attention on the GPU", "ok", f"{milliseconds:.2f} ms forward and backward, (B, H, N, C) = {shape}")
+    return Check(
+        "speed, attention on the GPU", "ok", f"{milliseconds:.2f} ms forward and backward, (B, H, N, C) = {shape}"
+    )
 
 
 def _per_second(work: Callable[[], Any], seconds: float) -> float:

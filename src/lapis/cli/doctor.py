@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 
 import click
 
@@ -20,7 +19,7 @@ MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAILED "}
     "--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="How long the speed tests take in all."
 )
 @json_option
-def command(seconds: float, as_json: bool) -> None:
+def command(seconds: float, as_json: bool) -> int:
     """Check this machine: device, kernels, a bit-exact self-test, speed, and what is missing.
 
     What is missing only makes something slower or unavailable. The exit code is 1 if a check failed: then an answer
@@ -41,4 +40,4 @@ def command(seconds: float, as_json: bool) -> None:
     sound = all(check.state != "failed" for check in found)
     if as_json:
         click.echo(json.dumps({"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}, indent=2))
-    sys.exit(EXIT_OK if sound else EXIT_BROKEN_PROMISE)
+    return EXIT_OK if sound else EXIT_BROKEN_PROMISE
