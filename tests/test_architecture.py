@@ -31,7 +31,14 @@ KEEPS_TORCH_OUT = {
         "lapis.bench.memory",
     },
     "report": {"torch", "lapis.nn", "lapis.report.page.from_model"},
-    "bench": {"torch", "torch._inductor.config", "lapis.bench.dense"},
+    "bench": {
+        "torch",
+        "torch._inductor.config",
+        "lapis.bench.dense",
+        "lapis.convert.torch_executor",
+        "lapis.ops.attention.*",
+        "lapis.ops.gpu.choice",
+    },
 }
 OPTIONAL_PACKAGES = {
     "matplotlib", "timm", "torch.utils.tensorboard", "onnx", "onnxruntime", "openvino", "nncf", "torchao",

@@ -55,6 +55,7 @@ shows the traceback of an error.
 |---|---|
 | `LAPIS_DATA` | the folder of `--data` |
 | `LAPIS_ISA` | the instruction set to use; `none` turns the native library off |
+| `LAPIS_GPU` | `eager` turns the GPU kernels off; `words` and `thermometer` force one way to find distances |
 | `LAPIS_KERNELS` | the path of another build of the library |
 
 The tab key completes commands, options, files, packaged models, recipes, studies, presets and cost tables, once the

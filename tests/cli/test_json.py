@@ -26,6 +26,7 @@ TINY = (
 # Every command, and every way of it that prints something else. tests/cli/test_bench.py has those of `lapis bench`.
 LINES = [
     "info",
+    "doctor --seconds 0",
     "train",
     "train smoke --show",
     f"train smoke {TINY} --out run",

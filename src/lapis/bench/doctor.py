@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lapis import native
+from lapis import models, native
 from lapis.bench.machine import processor
 from lapis.data.slice import load_slice
 from lapis.deploy import run
 from lapis.runtime import Session
 
 MODEL = "lapis_tiny_cifar10"
-IMAGES = 2
+IMAGES = 1
 # Of float32 results near one, against float64.
 TOLERANCE = 1e-4
 State = Literal["ok", "missing", "failed"]
@@ -128,8 +128,9 @@ def _gpu_answers() -> Check:
 
 def _deployed_bits() -> Check:
     """The engine of this machine against the integer model in numpy, which defines the answer."""
-    session, images = Session(MODEL), load_slice().images[:IMAGES]
-    same = np.array_equal(session.run(images), session.network.real_logits(run(session.network, images)))
+    network, session = models.open(MODEL).network(), Session(MODEL)
+    pixels = session.read(load_slice().images[:IMAGES])
+    same = np.array_equal(session.watch_integers(pixels).logits, run(network, pixels))
     return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
 
 
@@ -139,15 +140,16 @@ def _executor_bits() -> Check:
 
     from lapis.convert.torch_executor import TorchExecutor
 
-    network, images = Session(MODEL).network, load_slice().images[:IMAGES]
+    network = models.open(MODEL).network()
+    pixels = Session(MODEL).read(load_slice().images[:IMAGES])
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    made = TorchExecutor(network).to(device)(torch.from_numpy(np.array(images)).to(device))
-    same = np.array_equal(made.cpu().numpy(), run(network, images))
+    made = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device))
+    same = np.array_equal(made.cpu().numpy(), run(network, pixels))
     return _equal_bits(f"torch executor on {device}", same, "evaluate with --device cpu and report this")
 
 
 def _equal_bits(who: str, same: bool, advice: str) -> Check:
-    found = f"{IMAGES} images, every bit of the logits " + ("equal" if same else "should be equal, and is not")
+    found = f"{IMAGES} image, every bit of the logits " + ("equal" if same else "should be equal, and is not")
     return Check(f"self-test, {who}", "ok" if same else "failed", found, "" if same else advice)
 
 

@@ -27,6 +27,7 @@ COMPLETE = "_LAPIS_COMPLETE"
 # In the order in which data flows. The module lapis.cli.<verb> holds the click command `command`.
 VERBS = {
     "info": "Show versions, the machine, the kernels in use, and the memory of a model.",
+    "doctor": "Check this machine: device, kernels, a bit-exact self-test, speed, what is missing.",
     "train": "Run a training recipe.",
     "finetune": "Train a network for a folder of your own images, pack it and report.",
     "ablate": "Run an ablation: train variants with the same schedule and seeds, and compare them.",

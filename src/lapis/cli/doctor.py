@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 
 import click
 
@@ -21,7 +20,7 @@ MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAILED "}
     "--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="How long the speed tests take in all."
 )
 @json_option
-def command(seconds: float, as_json: bool) -> None:
+def command(seconds: float, as_json: bool) -> int:
     """Check this machine: device, kernels, a bit-exact self-test, speed, and what is missing.
 
     What is missing only makes something slower or unavailable. The exit code is 1 if a check failed: then an answer
@@ -41,9 +40,6 @@ def command(seconds: float, as_json: bool) -> None:
                 say(f"         {check.advice}")
     sound = all(check.state != "failed" for check in found)
     if as_json:
-        say(
-            *json.dumps({"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}, indent=2).split(
-                "\n"
-            )
-        )
-    sys.exit(EXIT_OK if sound else EXIT_BROKEN_PROMISE)
+        facts = {"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}
+        say(*json.dumps(facts, indent=2).split("\n"))
+    return EXIT_OK if sound else EXIT_BROKEN_PROMISE

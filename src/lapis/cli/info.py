@@ -19,7 +19,7 @@ from lapis.runtime import Session
 from lapis.terminal import say
 
 # Packages that a bug report should name, if they are installed.
-PACKAGES = ("numpy", "safetensors", "pillow", "torch", "timm", "torchvision")
+PACKAGES = ("numpy", "safetensors", "pillow", "torch", "triton", "timm", "torchvision")
 NOT_INSTALLED = "not installed"
 
 
@@ -58,6 +58,7 @@ def report() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor(),
         "kernels": native.describe(),
+        "gpu": _gpu(),
     }
     facts |= {package: _version(package) for package in PACKAGES}
     fault = torchvision_fault(facts["torch"], facts["torchvision"])
@@ -106,6 +107,26 @@ def _in_words(model: dict[str, Any]) -> dict[str, str]:
         "memory": f"{model['weights_bytes'] / 1e6:.2f} MB of weights and tables, "
         f"{model['working_bytes'] / 1e6:.2f} MB to work in ({model['executor']}, 1 thread)",
     }
+
+
+def _gpu() -> str:
+    """The GPU and what runs on it, asked of torch in a process of its own: loading it takes seconds and memory."""
+    if _version("torch") == NOT_INSTALLED:
+        return "torch is not installed"
+    done = subprocess.run([sys.executable, "-c", _ASK_GPU], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "torch could not be asked: " + (done.stderr.strip().splitlines() or ["no answer"])[-1]
+
+
+_ASK_GPU = """
+import torch
+from lapis.ops.gpu import choice
+if not torch.cuda.is_available():
+    print("none")
+else:
+    device = torch.device("cuda", 0)
+    kernels = choice.missing() or f"Triton kernels ({choice.card_of_device(device).words})"
+    print(f"{torch.cuda.get_device_name(device)}, {choice.architecture(device)}: {kernels}")
+"""
 
 
 def _version(package: str) -> str:
