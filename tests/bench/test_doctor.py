@@ -11,6 +11,7 @@ import pytest
 
 from lapis.bench import doctor
 from lapis.cli import main
+from lapis.deploy import run
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
 
 
@@ -26,7 +27,7 @@ def test_a_sound_machine_passes_and_says_what_it_has(capsys: pytest.CaptureFixtu
 def test_a_wrong_bit_fails_and_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = doctor.run
+    right = run
 
     def wrong(network: Any, pixels: Any) -> Any:
         logits = np.array(right(network, pixels))

@@ -167,3 +167,44 @@ def test_images_of_a_folder_are_used(checkpoint: Path, tmp_path: Path, capsys: p
     arguments = ["verify", str(checkpoint), "--data", str(tmp_path), "-n", "3", "--json", "--quiet", "--only", "spikes"]
     code, record = _run(arguments, capsys)
     assert (code, record["images"]) == (EXIT_OK, 3)
+
+
+def test_every_executor_gives_the_same_bits_in_any_batch(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["verify", str(checkpoint), "-n", "5", "--batch", "3,1", "--only", "spikes", "--only", "trained", "--quiet"]
+    code, record = _run([*words, "--json"], capsys)
+    assert code == EXIT_OK
+    names = ["integers", "integers x1", "spikes x1", "spikes x3", "trained x1", "trained x3"]
+    assert list(record["executors"]) == names
+    assert all(row["images"] == 5 for row in record["executors"].values())
+    assert all(record["executors"][name]["holds"] for name in names)
+
+
+def test_an_executor_whose_answer_depends_on_the_batch_is_caught(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a membrane ran on from one image of a batch to the next."""
+    cli = importlib.import_module("lapis.cli.verify")
+    honest = cli.spiking_executor
+
+    def leaky(network: Any, events: Any) -> Any:
+        run = honest(network, events).run
+
+        def watch(images: Any) -> Any:
+            seen = run(images)
+            seen.logits[1:] += 1
+            return seen
+
+        return cli.Executor(watch, "equal")
+
+    monkeypatch.setattr(cli, "spiking_executor", leaky)
+    words = ["verify", str(checkpoint), "-n", "2", "--batch", "1,2", "--only", "spikes", "--quiet", "--json"]
+    code, record = _run(words, capsys)
+    assert code == EXIT_BROKEN_PROMISE
+    assert record["executors"]["spikes x1"]["holds"]
+    assert not record["executors"]["spikes x2"]["holds"]
+
+
+@pytest.mark.parametrize("text", ["0", "a", "1,,8", "2000", "-1"])
+def test_a_bad_batch_size_is_refused(text: str, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(checkpoint), f"--batch={text}"]) == EXIT_BAD_INPUT
+    assert "write it as 1,8" in capsys.readouterr().err

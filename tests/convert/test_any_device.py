@@ -36,7 +36,7 @@ class Imitated(TorchDispatchMode):
     """Rounds the factors of float32 products to `bits` of mantissa and adds their terms in the opposite order."""
 
     def __init__(self, bits: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bits = bits
         self.seen: dict[str, set[torch.dtype]] = {}
 

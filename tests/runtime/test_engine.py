@@ -39,6 +39,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "window_thirty_signed": {"window": 30, "modes": ActivationModes(mlp_hidden="signed")},
     "beit": {"style": "beit"},
     "beit_signed": {"style": "beit", "window": 20, "modes": ActivationModes.all("signed")},
+    "shifts": {"relation": "laplacian2", "modes": ActivationModes(qk="signed")},
     "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
 }
 # Deadlines: none later than the last step, only the first step, another for each block, and between ranges of codes.

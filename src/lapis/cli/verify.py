@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import click
 from lapis import models, native
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
-from lapis.convert.agreement import Executor, spiking_executor, verify
+from lapis.convert.agreement import Executor, in_batches, spiking_executor, verify
 from lapis.data.images import spread
 from lapis.data.open import all_images, held_out, resized_batches
+from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.display import Display
@@ -33,6 +35,7 @@ EXECUTORS = {
 REFERENCES = {"integers": "the integer model", "native": "the native engine"}
 PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
 BATCH = 8
+LARGEST_BATCH = 1024
 
 
 @click.command()
@@ -52,10 +55,24 @@ BATCH = 8
     show_default=True,
     help="What to compare with: the numpy integer model, or the engine, which is fast enough for whole test sets.",
 )
+@click.option(
+    "--batch",
+    default=str(BATCH),
+    show_default=True,
+    metavar="SIZES",
+    help="Images at a time; with several, as 1,8, every executor runs with each, and all must give the same bits.",
+)
 @quiet_option
 @json_option
 def command(
-    model: str, data: Path | None, count: int, only: tuple[str, ...], reference: str, quiet: bool, as_json: bool
+    model: str,
+    data: Path | None,
+    count: int,
+    only: tuple[str, ...],
+    reference: str,
+    batch: str,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
@@ -67,17 +84,20 @@ def command(
     \b
     Example:
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 256
+      lapis verify lapis_tiny_cifar10 --batch 1,8
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 10000 --reference native --only trained --only float
     """
+    sizes = _sizes(batch)
     opened = models.open(model)
     network = opened.network()
     executors, events = _executors(opened, network, only)
+    executors = _at_each_size(executors, network, sizes)
     whole = all_images(data)
     unseen = held_out(whole, network.trained_slice)
     images = spread(unseen, count)
     labelled = len(images.classes) == network.config.classes
     with Display("verify", len(images), quiet=quiet) as display:
-        resized = resized_batches(images, network.preprocess, BATCH)
+        resized = resized_batches(images, network.preprocess, max(sizes))
         batches = ((pixels, labels if labelled else None) for pixels, labels in resized)
         stand_in = None if reference == "integers" else (reference, _checked_native(network))
         report = verify(network, executors, batches, display.update, stand_in)
@@ -127,6 +147,23 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
     return table, events
 
 
+def _sizes(text: str) -> list[int]:
+    """The batch sizes of --batch, each once, the smallest first."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) <= LARGEST_BATCH for part in parts):
+        raise LapisError(f"--batch {text!r} is not a list of sizes from 1 to {LARGEST_BATCH}; write it as 1,8")
+    return sorted({int(part) for part in parts})
+
+
+def _at_each_size(table: dict[str, Executor], network: Network, sizes: list[int]) -> dict[str, Executor]:
+    """Every executor with every batch size; the reference runs with the largest, so it is compared with the others."""
+    if len(sizes) == 1:
+        return table
+    integers = Executor(partial(integer.watch, network), "equal")
+    smaller = {f"integers x{size}": in_batches(integers, size) for size in sizes[:-1]}
+    return smaller | {f"{name} x{size}": in_batches(one, size) for name, one in table.items() for size in sizes}
+
+
 def _runs_native(network: Network) -> bool:
     return network.exact and native.available()
 
@@ -143,12 +180,12 @@ def _table(record: dict[str, Any]) -> list[str]:
         lines.append(trained_on_note(record["trained_on"]))
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
-    lines.append(f"{'':10} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
+    lines.append(f"{'':12} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
     for name, row in record["executors"].items():
         if name == record["reference"]:
             continue
         lines.append(
-            f"{name:10} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
+            f"{name:12} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
             f"{row['largest_code_difference']:4} {row['same_top1']:>5}/{row['images']:<5} "
             f"{row['seconds_per_image']:8.3f}  {_verdict(row)}"
         )

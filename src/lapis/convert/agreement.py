@@ -20,7 +20,7 @@ from lapis.deploy.simulate import Events
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
-from lapis.trace import POINTS, Point, Watched
+from lapis.trace import POINTS, Point, Trace, Watched
 
 # equal: every bit. ties: the same codes, except for a share where float rounding decides. none: only reported.
 Promise = Literal["equal", "ties", "none"]
@@ -208,6 +208,16 @@ def verify(
     if not reference.images:
         raise LapisError("there was no image to verify on; pass at least one")
     return Report(reference, agreements, labelled)
+
+
+def in_batches(executor: Executor, size: int) -> Executor:
+    """The same executor, given at most `size` images at a time."""
+
+    def run(images: Pixels) -> Watched:
+        parts = [executor.run(images[start : start + size]) for start in range(0, len(images), size)]
+        return Watched(np.concatenate([part.logits for part in parts]), Trace.joined([part.trace for part in parts]))
+
+    return Executor(run, executor.promise)
 
 
 def _timed(agreement: Agreement, run: Callable[[Pixels], Watched], images: Pixels) -> Watched:

@@ -53,7 +53,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1" and requested() in (WORDS, THERMOMETER)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def runs_on(device_type: str) -> bool:
     """Whether the kernels serve tensors of this kind of device ("cuda" is torch's name for ROCm too)."""
     return (device_type == "cuda" or (device_type == "cpu" and interpreted())) and missing() is None

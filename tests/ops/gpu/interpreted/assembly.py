@@ -32,16 +32,16 @@ def _bytes(words: Array) -> npt.NDArray[np.int64]:
 
 
 def _sum_of_differences(a: Array, b: Array, total: Array) -> Array:
-    return (total + np.abs(_bytes(a) - _bytes(b)).sum(-1)).astype(np.int32)
+    return np.asarray(total + np.abs(_bytes(a) - _bytes(b)).sum(-1), np.int32)
 
 
 def _minus_twice_the_minima(a: Array, b: Array, total: Array) -> Array:
     # dp4a with 0xfe, which is -2, in each byte.
-    return (total - 2 * np.minimum(_bytes(a), _bytes(b)).sum(-1)).astype(np.int32)
+    return np.asarray(total - 2 * np.minimum(_bytes(a), _bytes(b)).sum(-1), np.int32)
 
 
 def _saturated(a: Array, b: Array) -> Array:
-    return np.clip(a - b, np.float32(0), np.float32(1))
+    return np.asarray(np.clip(a - b, np.float32(0), np.float32(1)))
 
 
 MEANINGS: dict[str, Callable[..., Array]] = {

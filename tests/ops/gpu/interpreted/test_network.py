@@ -52,9 +52,14 @@ def test_a_network_of_two_blocks_learns_the_same(changes: dict[str, Any]) -> Non
 def test_the_kernels_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     from lapis.ops.attention import triton
 
-    calls = []
+    calls: list[object] = []
     forward = triton.attention
-    monkeypatch.setattr(triton, "attention", lambda inputs: calls.append(inputs) or forward(inputs))
+
+    def counted(inputs: Any) -> Any:
+        calls.append(inputs)
+        return forward(inputs)
+
+    monkeypatch.setattr(triton, "attention", counted)
     model = LapisViT(small_config(depth=2, image_size=16, patch_size=8, width=16, heads=2, classes=3))
     images = torch.randn(1, 3, 16, 16)
     with torch.no_grad(), native.force(native.NONE):
