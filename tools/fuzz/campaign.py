@@ -25,13 +25,9 @@ from lapis.terminal import say
 from tools.fuzz.mutate import Generator, mutated
 
 CORPUS = Path(__file__).with_name("corpus")
-REJECTED, ACCEPTED, EQUAL, TOO_LARGE, FAILED = (
-    "rejected",
-    "accepted",
-    "accepted and equal",
-    "refused by an executor",
-    "failed",
-)
+REJECTED, ACCEPTED, EQUAL, FAILED = "rejected", "accepted", "accepted and equal", "failed"
+# Sound files whose answer is not compared: too large to run here, for no engine, or refused by an executor.
+TOO_LARGE, NO_ENGINE, REFUSED = "accepted, too large", "accepted, no engine", "accepted, refused by an executor"
 # A load takes a millisecond of the processor and a run ten.
 PATIENCE_SECONDS = 10
 # Files that one forked child works through.
@@ -86,7 +82,7 @@ class Campaign:
 
     def run(self, count: int) -> dict[str, int]:
         """Load and run so many files, in forked children; a child that dies has failed on its last file."""
-        counts = Counter({REJECTED: 0, EQUAL: 0, TOO_LARGE: 0, FAILED: 0})
+        counts = Counter({REJECTED: 0, EQUAL: 0, TOO_LARGE: 0, NO_ENGINE: 0, REFUSED: 0, FAILED: 0})
         ends, number = self._end(), 0
         while number < count and time.monotonic() < ends:
             stop = min(number + PER_CHILD, count)
@@ -157,14 +153,14 @@ def _answers(network: Network, number: int) -> str:
     try:
         want = integer.watch(network, images)
         if not network.exact or not native.available():
-            return EQUAL
+            return NO_ENGINE
         isas = native.isas()
         with native.force(isas[number % len(isas)]):
             engine = Engine(network, 1 + number % 2, bool(number % 3 == 0))
             found = engine.watch(images)
             engine.close()
     except LapisError:
-        return TOO_LARGE
+        return REFUSED
     assert (found.logits == want.logits).all(), "the engine gives other logits"
     assert all((found.trace[key] == want.trace[key]).all() for key in want.trace), "the engine gives other codes"
     return EQUAL

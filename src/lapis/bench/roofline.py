@@ -1,8 +1,9 @@
 """A calculation, not a measurement: the time of one attention layer on GPUs, from operations, bytes and their limits.
 
 Each kernel is bounded by the instructions that its cores issue, by its products on matrix units, and by the bytes that
-it moves; the largest of the three is the bound. Instructions are those of the compiled loops (docs/gpu.md); `REACHED`
-is the share of a bound that such kernels usually reach. Nothing here was measured on a card.
+it moves; the largest of the three is the bound. Instructions of the forward loop were counted in the code compiled for
+sm_80 and sm_90 (docs/gpu.md) and stand for all cards; those of backward and of MI300X are estimates. `REACHED` is the
+share of a bound that such kernels usually reach. Nothing here was measured on a card.
 """
 
 from __future__ import annotations
