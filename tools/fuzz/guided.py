@@ -16,12 +16,8 @@ from pathlib import Path
 import atheris
 import numpy as np
 
-with atheris.instrument_imports(
-    include=["lapis.pack", "lapis.config", "lapis.preprocess", "lapis.deploy", "lapis.files"]
-):
-    from lapis.pack import load
-
 from lapis.errors import LapisError
+from lapis.pack import load
 from tools.fuzz.campaign import CORPUS, PATIENCE_SECONDS
 from tools.fuzz.mutate import mutated
 
@@ -50,6 +46,7 @@ def main() -> None:
 
         # New inputs go into the first folder, which is not that of the repository.
         options = [*sys.argv, f"-timeout={PATIENCE_SECONDS}", "-max_len=65536", folder, str(CORPUS)]
+        atheris.instrument_all()
         atheris.Setup(options, load_one, custom_mutator=mutate)
         atheris.Fuzz()
 
