@@ -27,6 +27,7 @@ KEEPS_TORCH_OUT = {
         "lapis.convert.evaluated",
         "lapis.convert.executors",
         "lapis.data.loader",
+        "lapis.bench.gpu",
         "lapis.bench.kernels",
         "lapis.bench.memory",
     },
