@@ -36,6 +36,7 @@ VERBS = {
     "convert": "Convert a trained network to a spiking network and run it.",
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",
+    "export": "Write a network as an ONNX file.",
     "unpack": "Show what a packed file holds.",
     "predict": "Classify images with a packed network.",
     "energy": "Estimate the energy per image, operator by operator, and compare with the paper.",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from lapis import models, native
+from lapis.bridges.onnx_run import onnx_executors
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
 from lapis.convert.agreement import Executor, in_batches, spiking_executor, verify
@@ -31,6 +32,7 @@ EXECUTORS = {
     "stages": "each stage of the trained network on the integer model's codes",
     "trained": "the trained network as it is evaluated",
     "float": "the trained network as it was trained, in FP32",
+    "onnx": "the exported file in ONNX Runtime, at every level of optimisation, with one and two threads",
 }
 REFERENCES = {"integers": "the integer model", "native": "the native engine"}
 PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
@@ -46,7 +48,7 @@ LARGEST_BATCH = 1024
     "--only",
     multiple=True,
     type=click.Choice(list(EXECUTORS)),
-    help="Compare only this executor; may be repeated. Default: all that the file allows.",
+    help="Compare only this executor; may be repeated. Default: all that the file allows, except onnx.",
 )
 @click.option(
     "--reference",
@@ -77,14 +79,16 @@ def command(
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
     This compares the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
-    and in FP32 as it was trained. MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A
-    packed file has no trained network to compare with. With integer weights the codes must be equal bit for bit; the
-    first code that differs is named. Exit 0 only if every promise holds.
+    and in FP32 as it was trained. With --only onnx it compares the file of `lapis export` in ONNX Runtime. MODEL is a
+    training checkpoint, a run's folder, a packed file or a packaged name. A packed file has no trained network to
+    compare with. With integer weights the codes must be equal bit for bit; the first code that differs is named. Exit 0
+    only if every promise holds.
 
     \b
     Example:
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 256
       lapis verify lapis_tiny_cifar10 --batch 1,8
+      lapis verify lapis_tiny_cifar10 --only onnx
       lapis verify runs/cifar10_tiny_w6 --data ~/data -n 10000 --reference native --only trained --only float
     """
     sizes = _sizes(batch)
@@ -128,9 +132,8 @@ def command(
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The chosen executors, and the events that the spiking one counts."""
     events, trained = Events(), opened.kind == "checkpoint"
-    chosen = only or tuple(
-        name for name in EXECUTORS if name == "spikes" or (_runs_native(network) if name == "native" else trained)
-    )
+    default = {"spikes": True, "native": _runs_native(network), "onnx": False}
+    chosen = only or tuple(name for name in EXECUTORS if default.get(name, trained))
     table: dict[str, Executor] = {}
     if "spikes" in chosen:
         table["spikes"] = spiking_executor(network, events)
@@ -144,6 +147,8 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
         builders = {"stages": stagewise_executor, "trained": trained_executor, "float": float_executor}
         model = opened.model()
         table |= {name: make(model, network) for name, make in builders.items() if name in chosen}
+    if "onnx" in chosen:
+        table |= onnx_executors(network)
     return table, events
 
 
@@ -180,12 +185,12 @@ def _table(record: dict[str, Any]) -> list[str]:
         lines.append(trained_on_note(record["trained_on"]))
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
-    lines.append(f"{'':12} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
+    lines.append(f"{'':15} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
     for name, row in record["executors"].items():
         if name == record["reference"]:
             continue
         lines.append(
-            f"{name:12} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
+            f"{name:15} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
             f"{row['largest_code_difference']:4} {row['same_top1']:>5}/{row['images']:<5} "
             f"{row['seconds_per_image']:8.3f}  {_verdict(row)}"
         )

@@ -237,9 +237,9 @@ class Network(_Frozen):
     @cached
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
-        return tuple(leak.affinity_tables(self._membranes(), allowed_work(self.config)))
+        return tuple(leak.affinity_tables(self.membranes_by_distance(), allowed_work(self.config)))
 
-    def _membranes(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
+    def membranes_by_distance(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
         """u and e (H, S) of every block, by distance."""
         stored = [one for block in self.blocks if (one := block.by_distance) is not None]
         if stored:

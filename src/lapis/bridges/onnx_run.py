@@ -1,0 +1,82 @@
+"""An exported network in ONNX Runtime, at every level of its optimiser and with one and two threads, for `verify`.
+
+The optimiser rewrites a graph more freely from level to level, and threads split its products: the answer must be the
+same for all of them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from lapis.bridges.onnx_export import IMAGES, INTEGER_LOGITS, export
+from lapis.convert.agreement import Executor
+from lapis.deploy.network import Network
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.trace import POINTS, Trace, Watched
+
+# Our word for a level, and ONNX Runtime's.
+LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+THREADS = (1, 2)
+# Its warnings are about initialisers that were folded away.
+ERRORS_ONLY = 3
+
+
+def require_onnxruntime() -> ModuleType:
+    """The package onnxruntime, or an error that says how to install it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise LapisError(
+            f"to run an ONNX file needs the package onnxruntime: pip install 'lapis-snn[onnx]' ({error})"
+        ) from error
+    module: ModuleType = onnxruntime
+    return module
+
+
+def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
+    """An `onnxruntime.InferenceSession` of an exported file on the processor."""
+    runtime = require_onnxruntime()
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = ERRORS_ONLY
+    return runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_executors(network: Network) -> dict[str, Executor]:
+    """The exported file at every level and number of threads, and first a graph that also gives all codes."""
+    file = export(network)
+    table = {"onnx codes": Executor(_codes(network), "equal")}
+    for level in LEVELS:
+        for threads in THREADS:
+            table[f"onnx {level} {threads}"] = Executor(_logits(network, file, level, threads), "equal")
+    return table
+
+
+def _codes(network: Network) -> Any:
+    session = open_session(export(network, watched=True))
+    keys = [(block, point) for block in range(network.config.depth) for point in POINTS]
+    names = [INTEGER_LOGITS, *(f"{block}.{point}" for block, point in keys)]
+
+    def run(images: Pixels) -> Watched:
+        logits, *codes = session.run(names, {IMAGES: images})
+        return Watched(logits, Trace(network.config.window, dict(zip(keys, codes, strict=True))))
+
+    return run
+
+
+def _logits(network: Network, file: bytes, level: str, threads: int) -> Any:
+    session = open_session(file, level, threads)
+
+    def run(images: Pixels) -> Watched:
+        return Watched(session.run([INTEGER_LOGITS], {IMAGES: images})[0], Trace(network.config.window))
+
+    return run

@@ -1,0 +1,57 @@
+"""`lapis export`: write a network as an ONNX file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from lapis import models
+from lapis.bridges.onnx_export import export
+from lapis.cli.completion import MODEL
+from lapis.cli.options import json_option
+from lapis.errors import EXIT_OK, LapisError
+from lapis.files import check_target, write_atomically
+from lapis.terminal import say
+
+SUFFIX = ".onnx"
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.onnx in this folder by default."
+)
+@json_option
+def command(model: str, out: Path | None, as_json: bool) -> int:
+    """Write MODEL as an ONNX file, which gives the same integer logits, bit for bit, in ONNX Runtime.
+
+    The file takes bytes (uint8) of shape (batch, S, S, 3), resized as `lapis predict` does, and gives integer_logits
+    (int64) and logits (float32). OpenVINO computes its 64-bit steps in 32 bits and gives wrong answers:
+    see docs/howto/onnx.md. MODEL is a packed file, a packaged name, a training checkpoint or a run's folder.
+
+    \b
+    Example:
+      lapis export lapis_tiny_cifar10 -o lapis_tiny.onnx
+      lapis verify lapis_tiny_cifar10 --only onnx
+    """
+    if out is not None and out.suffix != SUFFIX:
+        raise LapisError(
+            f"--out {out} does not end in {SUFFIX}, the only format that is written; use {out.name}{SUFFIX}"
+        )
+    check_target(out, "--out")
+    opened = models.open(model)
+    network = opened.network()
+    target = out or Path(Path(model).stem + SUFFIX)
+    file = export(network)
+    write_atomically(target, file)
+    side, classes = network.config.image_size, network.config.classes
+    record = {"file": str(target), "bytes": len(file), "image_size": side, "classes": classes}
+    lines = [
+        f"{target}: {len(file):,} bytes ({len(file) / 1e6:.2f} MB)",
+        "OpenVINO computes its 64-bit steps in 32 bits and gives wrong answers: use ONNX Runtime (docs/howto/onnx.md)",
+        f"images: uint8 (batch, {side}, {side}, 3); integer_logits: int64 and logits: float32 (batch, {classes})",
+    ]
+    say(*([json.dumps(record)] if as_json else lines))
+    return EXIT_OK
