@@ -37,6 +37,7 @@ VERBS = {
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",
     "unpack": "Show what a packed file holds.",
+    "publish": "Write the folder of a hub repository, with a model card.",
     "predict": "Classify images with a packed network.",
     "energy": "Estimate the energy per image, operator by operator, and compare with the paper.",
     "explain": "Write a page that shows how a network classified one image.",
