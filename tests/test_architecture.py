@@ -42,7 +42,8 @@ KEEPS_TORCH_OUT = {
     },
 }
 OPTIONAL_PACKAGES = {
-    "matplotlib", "timm", "torch.utils.tensorboard", "onnx", "onnxruntime", "openvino", "nncf", "torchao",
+    "matplotlib", "timm", "huggingface_hub", "torch.utils.tensorboard", "onnx", "onnxruntime", "openvino", "nncf",
+    "torchao",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 |---|---|
 | the name of a packaged model, or a packed file | packed |
 | a file that training wrote, or a run's folder | checkpoint |
+| `hf:ORG/NAME`, a repository of the Hugging Face hub | what its file is: packed, or a checkpoint |
 | weights in timm's names (safetensors, .pth), or the name of a timm model | foreign |
 
 Torch is loaded only where a form needs it: a packed file runs without it.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lapis import assets, pack, runs
+from lapis import assets, hub, pack, runs
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names, check_trained_slice
 from lapis.energy import load_tally
@@ -147,7 +148,7 @@ class Opened:
 
 
 def open(source: str | Path) -> Opened:
-    """Open what `source` names: a file, a run's folder, a packaged model, or a name that timm may know.
+    """Open what `source` names: a file, a run's folder, a packaged model, a name of the hub, or one that timm may know.
 
     A file or folder with that name comes before a packaged model, so that the package cannot hide it.
     """
@@ -174,6 +175,8 @@ def find(source: str | Path) -> Path | None:
         )
     if path.is_file():
         return path
+    if hub.is_name(source):
+        return hub.fetch(str(source))
     packaged = assets.find(str(source))
     if packaged is None and (path.suffix in WEIGHT_SUFFIXES or len(path.parts) > 1):
         raise LapisError(

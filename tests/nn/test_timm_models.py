@@ -17,8 +17,7 @@ from lapis.deploy import integer
 from lapis.deploy.network import check_deployable, check_packed
 from lapis.energy.counts import patch_embedding
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, calibrate, save_network
-from lapis.nn.checkpoint import load_network
+from lapis.nn import LapisViT, calibrate, load_network, save_network
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 from tests.networks import small_config, small_model

@@ -38,6 +38,7 @@ VERBS = {
     "pack": "Write a network into one small file.",
     "export": "Write a network as an ONNX file.",
     "unpack": "Show what a packed file holds.",
+    "publish": "Write the folder of a hub repository, with a model card.",
     "predict": "Classify images with a packed network.",
     "energy": "Estimate the energy per image, operator by operator, and compare with the paper.",
     "explain": "Write a page that shows how a network classified one image.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lapis import models
+from lapis import hub, models
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import preset
@@ -60,6 +60,8 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
     opened = models.open(checkpoint)
     if opened.kind == "packed":
         raise LapisError(f"{checkpoint} is packed already; `lapis unpack` shows what it holds")
+    if out is None and hub.is_name(checkpoint):
+        raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
     network = opened.network(fraction_bits)
     assert opened.path is not None
     target = out or opened.path.with_suffix(".packed.safetensors")

@@ -1,9 +1,9 @@
 """Networks for training: torch modules built from a `LapisConfig`."""
 
 from lapis.nn.calibrate import calibrate, is_calibrated
-from lapis.nn.checkpoint import load_network, save_network
+from lapis.nn.checkpoint import save_network
 from lapis.nn.lift import fold_offsets, lift
-from lapis.nn.model import LapisViT
+from lapis.nn.model import LapisViT, load_network
 from lapis.nn.pretrained import load_backbone
 from lapis.nn.relations import DistanceRelation, Mixer, Pairwise, Relation, TableRelation, register_relation
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.files import write_atomically
-from lapis.nn.model import LapisViT
 from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
+
+if TYPE_CHECKING:
+    from lapis.nn.model import LapisViT
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def save_network(path: str | Path, model: LapisViT, extra: dict[str, Any] | None = None) -> None:
@@ -26,17 +31,17 @@ def save_network(path: str | Path, model: LapisViT, extra: dict[str, Any] | None
     write_atomically(path, save(tensors, metadata={CHECKPOINT_KEY: json.dumps(metadata, sort_keys=True)}))
 
 
-def load_network(path: str | Path) -> LapisViT:
-    """The network of a file that `save_network` wrote, in evaluation mode."""
-    path = Path(path)
+def read_network(path: Path, build: Callable[[LapisConfig], Module]) -> tuple[Module, dict[str, Any]]:
+    """The network of a file that `save_network` wrote, in evaluation mode, and the metadata of `extra`."""
     tensors, metadata = read_tensors(path)
     if CHECKPOINT_KEY not in metadata:
         raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")
-    model = LapisViT(LapisConfig.from_dict(checkpoint_metadata(path, metadata[CHECKPOINT_KEY])["config"]))
+    extra = checkpoint_metadata(path, metadata[CHECKPOINT_KEY])
+    model = build(LapisConfig.from_dict(extra.pop("config")))
     expected = model.state_dict()
     check_tensors(path, tensors, {name: tuple(tensor.shape) for name, tensor in expected.items()})
     model.load_state_dict(tensors)
-    return model.eval()
+    return model.eval(), extra
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from lapis.config import NORM_EPS, LapisConfig, LeastCodes
 from lapis.errors import LapisError
 from lapis.nn.block import Block
+from lapis.nn.checkpoint import read_network
 from lapis.nn.quantizer import ActivationQuantizer
-from lapis.preprocess import Preprocess
+from lapis.nn.shared import Shared
 from lapis.trace import Trace, Watched
 
 
@@ -36,7 +38,7 @@ class PatchEmbed(nn.Module):
         return patches.flatten(2).transpose(1, 2)
 
 
-class LapisViT(nn.Module):
+class LapisViT(Shared):
     """images (B, 3, S, S)  ->  logits (B, classes).
 
     `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
@@ -48,6 +50,7 @@ class LapisViT(nn.Module):
     def __init__(self, config: LapisConfig, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.config = config
+        self.about = {}
         self.patch_embed = PatchEmbed(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
         # BEiT's position signal is relative and lives in its attention.
@@ -154,7 +157,7 @@ class LapisViT(nn.Module):
     def default_cfg(self) -> dict[str, Any]:
         """What timm's data pipeline asks of a model."""
         size, channels = self.config.image_size, self.config.image_channels
-        preprocess = Preprocess(size)
+        preprocess = self.preprocess
         # There is no usual mean and deviation for images of other channels than red, green and blue.
         colours = {"mean": preprocess.mean, "std": preprocess.std} if channels == len(preprocess.mean) else {}
         return {
@@ -214,6 +217,11 @@ class LapisViT(nn.Module):
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos_embed is not None:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
+
+
+def load_network(path: str | Path) -> LapisViT:
+    """The network of a file that `save_network` wrote, in evaluation mode."""
+    return read_network(Path(path), LapisViT)[0]
 
 
 def _initialise_linear(layer: nn.Linear) -> None:

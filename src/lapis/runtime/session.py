@@ -43,7 +43,7 @@ class Session:
     An image is an array (height, width, 3) of bytes, a path, the bytes of a file (also as BytesIO or an open file), or
     an image of Pillow's.
 
-    `model` is whatever `lapis.models.open` takes (a packed file, a packaged name, a run's folder) or a Network; torch
+    `model` is what `lapis.models.open` takes (a packed file, a packaged name, hf:ORG/NAME, a run) or a Network; torch
     is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
     the native library is missing, numpy gives the same answers, more slowly. With low_memory=True the native engine
     keeps 6-bit weights in 6 bits and one form of each layer: the same answers, a little later. A session may be called

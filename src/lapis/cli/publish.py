@@ -1,0 +1,155 @@
+"""`lapis publish`: the folder of a hub repository, with figures that the commands on its card give."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lapis import hub, models, pack
+from lapis.cli.completion import MODEL
+from lapis.cli.options import data_option, images_option, json_option
+from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.files import PARTIAL, check_folder, new_folder, parse_json, write_text
+from lapis.report.card import DATA, Facts, Measured, card
+from lapis.terminal import say
+
+
+@dataclass(frozen=True)
+class Test:
+    """The images that the figures are made from: a folder or none, how many for top-1 and for verify."""
+
+    data: Path | None
+    limit: int | None
+    verified: int
+
+
+@click.command()
+@click.argument("run", type=MODEL)
+@click.argument("folder", type=click.Path(path_type=Path))
+@data_option("Folder with test images; without one the card has no accuracy")
+@click.option("--limit", type=click.IntRange(1), help="Only this many images for the accuracy, evenly spread.")
+@images_option(16)
+@click.option("--name", help="Name of the network on its card; the folder's by default.")
+@click.option("--dataset", help="Name of the test images on the card; the name of the data's folder by default.")
+@click.option("--license", help="License of the weights, as the hub calls it: apache-2.0, mit, ...")
+@json_option
+def command(
+    run: str,
+    folder: Path,
+    data: Path | None,
+    limit: int | None,
+    count: int,
+    name: str | None,
+    dataset: str | None,
+    license: str | None,
+    as_json: bool,
+) -> None:
+    """Write RUN to FOLDER as a hub repository: packed file, checkpoint, configuration and model card.
+
+    RUN is a run's folder, a checkpoint, a packed file or a packaged name. The commands evaluate, verify and energy run
+    on the packed file; their JSON is kept in the folder, and the card gives each figure with its command. FOLDER must
+    be new or empty. Nothing is uploaded.
+
+    \b
+    Example:
+      lapis publish runs/cifar10_tiny_w6 lapis_tiny --data ~/data --license apache-2.0
+      lapis publish lapis_tiny_cifar10 lapis_tiny
+    """
+    check_folder(folder, "FOLDER")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise LapisError(f"{folder} is there already; name a new or empty folder")
+    name = name or folder.resolve().name
+    if data is not None and dataset is None:
+        dataset = data.resolve().name
+    with _complete_folder(folder) as place:
+        _write_network(run, place)
+        evaluated, verified, energy = _measure(place, Test(data, limit, count))
+        sizes = {path.name: path.stat().st_size for path in place.iterdir()}
+        write_text(place / hub.CARD_FILE, card(Facts(name, license, dataset, sizes, evaluated, verified, energy)))
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    if as_json:
+        say(json.dumps({"folder": str(folder), "name": name, "files": sizes}))
+        return
+    say(*(f"{folder / file}  {size:,} bytes" for file, size in sizes.items()))
+    say(f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}")
+
+
+@contextmanager
+def _complete_folder(folder: Path) -> Iterator[Path]:
+    """A place to write to, which becomes `folder` when the block is done; if it fails, nothing is left."""
+    with new_folder(folder.parent):
+        place = Path(tempfile.mkdtemp(dir=folder.parent, prefix=PARTIAL))
+        try:
+            yield place
+            place.chmod(0o755)
+            # An empty folder gives way; one that was filled meanwhile does not.
+            os.replace(place, folder)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+
+def _write_network(run: str, place: Path) -> None:
+    opened = models.open(run)
+    # Before the network in torch: this says why foreign weights cannot be published.
+    network = opened.network()
+    model = opened.model()
+    model.about = {
+        **{name: value for name, value in opened.metadata.items() if name != "config"},
+        "preprocess": opened.preprocess.to_dict(),
+        "class_names": list(opened.class_names),
+    }
+    if opened.trained_slice:
+        model.about["trained_slice"] = list(opened.trained_slice)
+    model.save_pretrained(place)
+    pack.save(place / hub.PACKED_FILE, network)
+
+
+def _measure(place: Path, test: Test) -> tuple[Measured | None, Measured, Measured]:
+    """What evaluate, verify and energy say of the packed file."""
+    evaluated, limit = None, [] if test.limit is None else ["--limit", str(test.limit)]
+    if test.data is not None:
+        evaluated = _run(place, "evaluate", limit, test.data)
+    return (
+        evaluated,
+        _run(place, "verify", ["-n", str(test.verified)], test.data),
+        _run(place, "energy", ["--compare"], test.data),
+    )
+
+
+def _run(place: Path, verb: str, options: list[str], data: Path | None) -> Measured:
+    """Run a command of Lapis on the packed file, as the card shows it, and keep its JSON beside the file."""
+    words = [verb, hub.PACKED_FILE, *options]
+    given = [] if data is None else ["--data", str(data.resolve())]
+    shown = shlex.join(["lapis", *words, *(["--data", DATA] if given else []), "--json"])
+    # Only the arguments decide what is measured: the variable would give images that the card does not mention.
+    environment = {key: value for key, value in os.environ.items() if key != "LAPIS_DATA"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "lapis.cli", *words, *given, "--json"],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+    )
+    if ran.returncode == EXIT_BROKEN_PROMISE:
+        raise LapisError(f"`{shown}` found executors that disagree; such a network is not published")
+    if ran.returncode:
+        lines = ran.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise LapisError(f"`{shown}` failed: {lines[-1].removeprefix('lapis: error: ')}")
+    output = ran.stdout.decode()
+    if data is not None:
+        # Where the images lie is no business of the readers.
+        output = output.replace(json.dumps(str(data.resolve()))[1:-1], DATA)
+    record = parse_json(output, f"the output of `{shown}`")
+    write_text(place / f"{verb}.json", json.dumps(record) + "\n")
+    return Measured(shown, record)
