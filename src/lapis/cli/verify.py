@@ -13,7 +13,7 @@ from lapis import models, native
 from lapis.bridges.onnx_run import onnx_executors
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
-from lapis.convert.agreement import Executor, in_batches, spiking_executor, verify
+from lapis.convert.agreement import Executor, Report, in_batches, spiking_executor, verify
 from lapis.data.images import spread
 from lapis.data.open import all_images, held_out, resized_batches
 from lapis.deploy import integer
@@ -105,26 +105,8 @@ def command(
         batches = ((pixels, labels if labelled else None) for pixels, labels in resized)
         stand_in = None if reference == "integers" else (reference, _checked_native(network))
         report = verify(network, executors, batches, display.update, stand_in)
-    record = {
-        "model": model,
-        "images": report.reference.images,
-        "trained_on": len(whole) - len(unseen),
-        "exact": network.exact,
-        "window": network.config.window,
-        "promises_hold": report.holds,
-        "reference": report.reference.name,
-        "executors": {report.reference.name: report.reference.to_dict()}
-        | {a.name: a.to_dict() for a in report.agreements},
-    }
-    if report.labelled:
-        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
-    if events.images:
-        record["spiking"] = {
-            "spikes_per_image": sum(events.spikes.values()) / events.images,
-            "synaptic_operations_per_image": sum(events.operations.values()) / events.images,
-            "latency_steps": events.window_steps,
-            "longest_leak_steps": max(events.leak_steps.values()),
-        }
+    facts = {"model": model, "trained_on": len(whole) - len(unseen)}
+    record = facts | _record(report, network, events)
     say(*([json.dumps(record)] if as_json else _table(record)))
     return EXIT_OK if report.holds else EXIT_BROKEN_PROMISE
 
@@ -150,6 +132,28 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
     if "onnx" in chosen:
         table |= onnx_executors(network)
     return table, events
+
+
+def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
+    """What --json prints of a comparison."""
+    record: dict[str, Any] = {
+        "images": report.reference.images,
+        "exact": network.exact,
+        "window": network.config.window,
+        "promises_hold": report.holds,
+        "reference": report.reference.name,
+        "executors": {agreement.name: agreement.to_dict() for agreement in (report.reference, *report.agreements)},
+    }
+    if report.labelled:
+        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
+    if events.images:
+        record["spiking"] = {
+            "spikes_per_image": sum(events.spikes.values()) / events.images,
+            "synaptic_operations_per_image": sum(events.operations.values()) / events.images,
+            "latency_steps": events.window_steps,
+            "longest_leak_steps": max(events.leak_steps.values()),
+        }
+    return record
 
 
 def _sizes(text: str) -> list[int]:
