@@ -36,8 +36,7 @@ def main() -> None:
         losses.append(loss.item())
     print(f"loss {losses[0]:.3f} at first, loss {losses[-1]:.3f} after {STEPS} steps")
 
-    layer = model.blocks[0].attn
-    assert isinstance(layer, LapisAttention)
+    layer = next(part for part in model.modules() if isinstance(part, LapisAttention))
     _, trace = layer.watch(torch.randn(1, 21, 48))
     for point in ("attention_in", "q", "k", "v"):
         codes = trace[0, point]

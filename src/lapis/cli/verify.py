@@ -105,6 +105,7 @@ def command(
         batches = ((pixels, labels if labelled else None) for pixels, labels in resized)
         stand_in = None if reference == "integers" else (reference, _checked_native(network))
         report = verify(network, executors, batches, display.update, stand_in)
+    rows = (report.reference, *report.agreements)
     record = {
         "model": model,
         "images": report.reference.images,
@@ -113,11 +114,10 @@ def command(
         "window": network.config.window,
         "promises_hold": report.holds,
         "reference": report.reference.name,
-        "executors": {report.reference.name: report.reference.to_dict()}
-        | {a.name: a.to_dict() for a in report.agreements},
+        "executors": {row.name: row.to_dict() for row in rows},
     }
     if report.labelled:
-        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
+        record["top1"] = {row.name: round(100 * row.right / row.images, 3) for row in rows}
     if events.images:
         record["spiking"] = {
             "spikes_per_image": sum(events.spikes.values()) / events.images,
