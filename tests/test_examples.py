@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,16 @@ SOURCE = Path(lapis.__file__).resolve().parents[1]
 # What a device without torch sees: the import fails.
 NO_TORCH = (
     "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
+)
+
+# timm's torchvision is built for CUDA and, beside a CPU torch, misses two operators.
+WITH_TIMM = (
+    "import runpy, sys, torch\n"
+    "for name in ('nms', 'qnms'):\n"
+    "    if not hasattr(torch.ops.torchvision, name):\n"
+    "        kind = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
+    "        torch.library.define(f'torchvision::{name}', kind)\n"
+    "del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 
 
@@ -48,6 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "attention_on_spikes.py",
+        "attention_in_timm.py",
         "predict_without_torch.py",
         "train_and_deploy.py",
     }
@@ -75,3 +88,13 @@ def test_prediction_example_needs_no_torch(trained: tuple[Path, str], tmp_path: 
     answers = printed.splitlines()[1:]
     assert [line.split()[0] for line in answers] == images
     assert all(line.count("%") == 3 for line in answers)
+
+
+def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the example needs torch: pip install 'lapis-snn[train]'")
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed: pip install 'lapis-snn[timm]'")
+    printed = run("-c", WITH_TIMM, str(EXAMPLES / "attention_in_timm.py"), cwd=tmp_path)
+    assert "2 attention layers replaced, 4 heads, 4 registers" in printed
+    first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
+    assert last < first

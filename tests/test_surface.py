@@ -24,8 +24,9 @@ SURFACE: dict[str, set[str]] = {
         "squared_distance", "unpack6",
     },
     "lapis.nn": {
-        "DistanceRelation", "LapisViT", "Mixer", "Pairwise", "Relation", "TableRelation", "calibrate", "fold_offsets",
-        "is_calibrated", "lift", "load_backbone", "load_network", "register_relation", "save_network",
+        "DistanceRelation", "LapisAttention", "LapisViT", "Mixer", "Pairwise", "Relation", "TableRelation", "calibrate",
+        "fold_offsets", "is_calibrated", "lift", "load_backbone", "load_network", "register_relation",
+        "replace_attention", "save_network",
     },
     "lapis.relations": {"PACKED", "Rule", "TableRule", "names", "register", "rule_of"},
     "lapis.deploy": {"Events", "Network", "run", "simulate", "watch"},

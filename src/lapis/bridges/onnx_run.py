@@ -48,6 +48,8 @@ def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = ERRORS_ONLY
+    # Threads that wait would otherwise keep their cores busy, and other programs waiting.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 

@@ -34,7 +34,6 @@ def command(model: str, out: Path | None, as_json: bool) -> int:
     \b
     Example:
       lapis export lapis_tiny_cifar10 -o lapis_tiny.onnx
-      lapis verify lapis_tiny_cifar10 --only onnx
     """
     if out is not None and out.suffix != SUFFIX:
         raise LapisError(

@@ -193,8 +193,11 @@ def _table(record: dict[str, Any]) -> list[str]:
     for name, row in record["executors"].items():
         if name == record["reference"]:
             continue
+        # Some executors give no codes; what differs is then counted in images.
+        codes = f"{row['codes']:,}" if row["codes"] else "logits only"
+        differing = row["codes_differing"] if row["codes"] else row["images_with_other_logits"]
         lines.append(
-            f"{name:15} {PROMISES[row['promise']]:12} {row['codes']:12,} {row['codes_differing']:9,} "
+            f"{name:15} {PROMISES[row['promise']]:12} {codes:>12} {differing:9,} "
             f"{row['largest_code_difference']:4} {row['same_top1']:>5}/{row['images']:<5} "
             f"{row['seconds_per_image']:8.3f}  {_verdict(row)}"
         )

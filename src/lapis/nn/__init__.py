@@ -2,6 +2,7 @@
 
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import save_network
+from lapis.nn.drop_in import LapisAttention, replace_attention
 from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT, load_network
 from lapis.nn.pretrained import load_backbone
@@ -9,6 +10,7 @@ from lapis.nn.relations import DistanceRelation, Mixer, Pairwise, Relation, Tabl
 
 __all__ = [
     "DistanceRelation",
+    "LapisAttention",
     "LapisViT",
     "Mixer",
     "Pairwise",
@@ -21,5 +23,6 @@ __all__ = [
     "load_backbone",
     "load_network",
     "register_relation",
+    "replace_attention",
     "save_network",
 ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
-from lapis.nn.model import LapisViT
 
 
 @torch.no_grad()
-def calibrate(model: LapisViT, batches: Iterable[Tensor]) -> None:
-    """Set every step, offset and tau from a few batches of images.
+def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Set every step, offset and tau of a network, or of layers in another one, from a few batches of its input.
 
     The batches go through the network as one, so each quantizer sees what the calibrated ones before it produce.
     Without this call the first training batch does the same.
@@ -37,7 +36,7 @@ def calibrate(model: LapisViT, batches: Iterable[Tensor]) -> None:
         model.train(training)
 
 
-def is_calibrated(model: LapisViT) -> bool:
+def is_calibrated(model: nn.Module) -> bool:
     """Whether every quantizer and relation has its steps and tau."""
     parts = [module for module in model.modules() if isinstance(module, Calibrated)]
     return all(part.is_ready for part in parts)
