@@ -43,7 +43,8 @@ class LapisModel(NeuroBenchModel):  # type: ignore[misc]
         logits, trace = self._executor.watch(batch)
         self.tally = Tally()
         self.tally.add(trace)
-        return logits.argmax(dim=1)
+        classes: Tensor = logits.argmax(dim=1)
+        return classes
 
     def __net__(self) -> nn.Module:
         return self._rebuilt
