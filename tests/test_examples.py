@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lapis
+from lapis import models, pack
 from tests.docs.given import make
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -98,3 +99,24 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first
+
+
+# A torchvision of another build than torch misses these operators, and NeuroBench imports it.
+WITH_TORCHVISION = """
+import runpy, sys, torch
+for name in ("nms", "qnms"):
+    if not hasattr(torch.ops.torchvision, name):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], None, "__main__")
+"""
+
+
+def test_neurobench_prints_its_table_for_the_packaged_network(tmp_path: Path) -> None:
+    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install 'lapis-snn[neurobench]'")
+    make("pictures", tmp_path)
+    printed = run("-c", WITH_TORCHVISION, str(EXAMPLES / "neurobench_table.py"), "pictures/val", cwd=tmp_path)
+    table = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert int(table["PackedFootprint"]) == len(pack.pack(models.open("lapis_tiny_cifar10").network()))
+    assert 0 < float(table["FirstSpikeSparsity"]) < 1
+    assert "Effective_ACs" in table["FirstSpikeOperations"]
