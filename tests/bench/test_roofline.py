@@ -27,7 +27,7 @@ def test_the_gradient_of_cdist_is_bound_by_its_buffer_and_ours_by_instructions()
 
 def test_the_command_calls_itself_a_calculation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "roofline"]) == EXIT_OK
-    assert capsys.readouterr().out.startswith("a calculation, not a measurement")
+    assert "a calculation, not a measurement" in capsys.readouterr().out
     assert main(["bench", "roofline", "--json", "--batch", "1"]) == EXIT_OK
     report = json.loads(capsys.readouterr().out)
     assert report["calculated"] is True

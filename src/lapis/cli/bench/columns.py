@@ -19,6 +19,9 @@ COLUMNS = {
     "engine": Column(
         "engine", "", "what runs the network; in a busy one many neurons fire, in a sparse one as few as in the paper"
     ),
+    "work": Column("work", "", "a pass of attention through one layer"),
+    "microseconds": Column("us", ",.0f", "microseconds, calculated"),
+    "bound_by": Column("bound by", "", "what the calculated time is spent on"),
     "stage": Column("stage", "", "a part of the network, summed over its blocks"),
     "layer": Column("layer", "", "a linear layer of one block, on the tokens of one image"),
     "activity": Column("activity", ".2f", "share of the layer's inputs that spiked"),
