@@ -32,7 +32,7 @@ def _offered(*words: str) -> list[str]:
 def test_commands_are_completed() -> None:
     assert _offered("") == list(VERBS)
     assert _offered("pre") == ["predict"]
-    assert sorted(_offered("bench", "s")) == ["soak", "stages"]
+    assert sorted(_offered("bench", "s")) == ["simulator", "soak", "stages"]
 
 
 @pytest.mark.parametrize(

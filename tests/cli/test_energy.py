@@ -142,7 +142,7 @@ def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> Non
         ([*LARGE, "--costs", "45"], "no cost table"),
         ([*LARGE, "--memory", "on"], "use off, once, each"),
         ([*LARGE, "--activities", "x.json"], "--activities and --activity given"),
-        (["--activities", "none.json"], "not a readable tally"),
+        (["--activities", "none.json"], "cannot read none.json"),
         (["--data", "cifar10"], "no MODEL given"),
         ([*LARGE, "--csv", "/dev/null/all.csv"], "cannot write"),
     ],
