@@ -93,6 +93,8 @@ WALK: dict[str, list[list[str]]] = {
     ],
     "bench": [["bench", FILE], ["bench", "kernels", f"--{FILE}"]],
     "doctor": [["doctor", f"--{FILE}"]],
+    "export": [["export", MODEL, "-o", f"{FILE}.onnx"], ["export", FILE]],
+    "publish": [["publish", RUN, FILE], ["publish", FILE, "folder"]],
     "demo": [["demo", "--model", MODEL, "--out", FILE], ["demo", "--model", RUN]],
 }
 
