@@ -40,6 +40,8 @@ LINES = [
     "pack CHECKPOINT -o packed.safetensors",
     "pack --sizes",
     "unpack MODEL -o arrays.npz",
+    "export MODEL -o model.onnx",
+    "publish MODEL repository -n 1",
     "predict MODEL slice:0 slice:1 --csv answers.csv",
     "energy MODEL --compare --csv rows.csv",
     "energy --paper",
@@ -89,6 +91,8 @@ def test_every_command_has_the_option_and_a_line_here() -> None:
 def test_the_output_is_one_object(
     line: str, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    if line.startswith("export"):
+        pytest.importorskip("onnx", reason="onnx is not installed: pip install 'lapis-snn[onnx]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAPIS_DATA", raising=False)
     # The paper's own sizes take a minute.
