@@ -62,6 +62,7 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "attention_on_spikes.py",
         "attention_in_timm.py",
+        "neurobench_table.py",
         "predict_without_torch.py",
         "train_and_deploy.py",
     }

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lapis.terminal import printable, say
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "lapis"
-# The one function that prints; and a process that answers its parent with a number.
-PRINTERS = {"terminal.py", "bench/memory.py", "bench/serve.py"}
+# The one function that prints; and processes that answer their parent with a number or a word.
+PRINTERS = {"terminal.py", "bench/load.py", "bench/memory.py", "bench/serve.py"}
 
 
 @given(st.text(st.characters(codec=None)))
