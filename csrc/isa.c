@@ -42,6 +42,40 @@ static int supported_amx(void) { return 0; }
 #endif
 #endif
 
+#if LAPIS_ARM
+static int supported_neon(void) { return 1; }
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+/* The kernel's bits, which old headers lack. */
+static int supported_neondot(void) { return (getauxval(AT_HWCAP) >> 20 & 1) != 0; }
+static int supported_neoni8mm(void) { return supported_neondot() && (getauxval(AT_HWCAP2) >> 13 & 1) != 0; }
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static int processor_has(const char *name) {
+    int found = 0;
+    size_t size = sizeof found;
+    return !sysctlbyname(name, &found, &size, NULL, 0) && found;
+}
+
+static int supported_neondot(void) { return processor_has("hw.optional.arm.FEAT_DotProd"); }
+static int supported_neoni8mm(void) { return supported_neondot() && processor_has("hw.optional.arm.FEAT_I8MM"); }
+#else
+static int supported_neondot(void) { return 0; }
+static int supported_neoni8mm(void) { return 0; }
+#endif
+#endif
+
+/* A browser that lacks them refuses the whole module. */
+#if LAPIS_WASM
+static int supported_wasm128(void) { return 1; }
+#endif
+#if LAPIS_WASM_RELAXED
+static int supported_wasmrelaxed(void) { return 1; }
+#endif
+
 static int supported_scalar(void) { return 1; }
 
 static const lapis_isa ISAS[] = {

@@ -1,111 +1,95 @@
-/* The native library of Lapis: plain C, no Python, no torch.
+/* Lapis in C: open a packed network, give it a picture, get its logits. Needs libc, libm and threads, nothing else.
  *
- * Codes are integers 0..255 held as u8, or as fp32 of integer value (training; negative codes are shifted inside,
- * which no relation here can see). Arrays are [batch, heads, tokens, channels] with channels contiguous; the other
- * three axes are given as strides in elements, so a view of [batch, tokens, heads, channels] needs no copy.
+ *     lapis_error error;
+ *     lapis_network *network;
+ *     if (lapis_open("model.safetensors", 1, 0, &network, &error)) return puts(error.message), 1;
+ *     int64_t *logits = malloc(lapis_classes(network) * sizeof *logits);
+ *     if (lapis_run(network, pixels, 1, height, width, logits, &error)) return puts(error.message), 1;
+ *     lapis_close(network);
  *
- * Every function may be called from several threads at once, starts at most `threads` of its own for the length of the
- * call, and returns a lapis_status. Nothing is kept between calls but one scratch buffer.
- */
+ * A network may be used by one thread at a time; several networks may be used at once. The file and the answers are
+ * specified in docs/format.md; the logits are the integers of its test vector on every machine. */
 #ifndef LAPIS_H
 #define LAPIS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+#if defined(_WIN32)
+#define LAPIS_API __declspec(dllexport)
+#else
 #define LAPIS_API __attribute__((visibility("default")))
-
-/* Raised whenever a signature below changes; the Python side refuses another number. */
-#define LAPIS_ABI 5
+#endif
 
 typedef enum {
     LAPIS_OK = 0,
     LAPIS_BAD_ARGUMENT = 1, /* a size, a null pointer or an enum out of range */
     LAPIS_OUT_OF_MEMORY = 2,
-    LAPIS_BAD_CODES = 3,     /* fp32 codes that are not integers, or that span more than 0..255 */
-    LAPIS_BAD_DISTANCE = 4,  /* a distance (with its delay) outside the affinity table */
-    LAPIS_WOULD_OVERFLOW = 5 /* an int32 accumulator could overflow at this shape */
+    LAPIS_BAD_CODES = 3,      /* fp32 codes that are not integers, or that span more than 0..255 */
+    LAPIS_BAD_DISTANCE = 4,   /* a distance (with its delay) outside the affinity table */
+    LAPIS_WOULD_OVERFLOW = 5, /* an int32 accumulator could overflow at this shape */
+    LAPIS_CANNOT_READ = 6,    /* there is no such file, or the system does not let it be read */
+    LAPIS_BAD_FILE = 7,       /* the file breaks a rule of docs/format.md: lapis_error.rule */
+    LAPIS_UNSUPPORTED = 8     /* a valid file that this engine does not run: float weights, or tables too large */
 } lapis_status;
 
-typedef enum { LAPIS_CODES_U8 = 0, LAPIS_CODES_F32 = 1 } lapis_code_type;
-typedef enum { LAPIS_OUT_I32 = 0, LAPIS_OUT_F32 = 1 } lapis_out_type;
-typedef enum { LAPIS_L1 = 0, LAPIS_HAMMING = 1 } lapis_relation;
-typedef enum { LAPIS_EXACT = 0, LAPIS_POW2 = 1 } lapis_row_scale;
-
-/* Sizes and strides that the pairwise kernels share. */
+/* Why a call failed. Functions below take NULL for it and return the same status. */
 typedef struct {
-    int64_t batch, heads, rows, keys, channels; /* B, H, N, M, C */
-    int64_t q_stride[3], k_stride[3];           /* of b, h, n */
-    int32_t code_type, relation;
-} lapis_pairs;
+    int32_t status; /* a lapis_status */
+    int32_t rule;   /* the rule that the file breaks, as docs/format.md numbers them; 0 for other errors */
+    char message[496];
+} lapis_error;
 
-LAPIS_API int32_t lapis_abi(void);
+typedef struct lapis_network lapis_network;
 
-/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for
- * an unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
-LAPIS_API int64_t lapis_struct_size(const char *name);
-LAPIS_API const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset, int64_t *size);
+enum { LAPIS_LOW_MEMORY = 1 }; /* keep one form of each layer: the same answers, a little later */
 
-/* Run tasks on the threads of an OpenMP runtime that the process already has, by its GOMP_parallel; NULL returns to
- * threads of our own. Two sets of threads would fight for the same cores. */
-typedef void (*lapis_runner)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
-LAPIS_API int32_t lapis_use_runner(lapis_runner runner);
+/* Open a packed file, or its bytes, which are not needed afterwards. Everything that docs/format.md lets a reader
+ * reject is checked before anything runs. `threads`, 1 to 256, share the work of a run; `flags` is 0 or
+ * LAPIS_LOW_MEMORY. On failure *network is NULL. */
+LAPIS_API int32_t lapis_open(const char *path, int32_t threads, int32_t flags, lapis_network **network,
+                             lapis_error *error);
+LAPIS_API int32_t lapis_open_memory(const void *data, size_t bytes, int32_t threads, int32_t flags,
+                                    lapis_network **network, lapis_error *error);
+LAPIS_API void lapis_close(lapis_network *network); /* NULL is closed already */
 
-/* The table of instruction sets, best first; `index` runs from 0 until the name is NULL. */
-LAPIS_API const char *lapis_isa_name(int32_t index);
-LAPIS_API int32_t lapis_isa_supported(int32_t index);
-LAPIS_API int32_t lapis_isa_current(void);
-LAPIS_API int32_t lapis_isa_select(int32_t index);
+/* Sizes of a network. Channels of a token are `width`, those of the hidden layer `hidden`; codes lie in low..window. */
+typedef struct {
+    int64_t image_size, patch_size, tokens, classes, width, depth, heads, hidden;
+    int32_t window, head_exponent;
+    int32_t low_attention_in, low_qk, low_v, low_readout, low_mlp_in, low_mlp_hidden; /* 0, or -window */
+} lapis_sizes;
+LAPIS_API const lapis_sizes *lapis_sizes_of(const lapis_network *network);
 
-/* D_ij = sum_c |q_ic - k_jc| (l1) or the count of q_ic != k_jc (hamming); out [B,H,N,M], contiguous. */
-LAPIS_API int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
-                                 int32_t threads);
+/* The number of classes, and the name of one in UTF-8: NULL where the file has no names, or no such class. Names come
+ * from the file and may hold any character, also those that control a terminal; one with U+0000 ends there. */
+LAPIS_API int64_t lapis_classes(const lapis_network *network);
+LAPIS_API const char *lapis_class_name(const lapis_network *network, int64_t index);
 
-/* grad_q_ic = sum_j g_ij s(q_ic - k_jc), grad_k_jc = -sum_i g_ij s(q_ic - k_jc), with s = sign (l1) or sign where the
- * codes differ by at most one (hamming, a surrogate). g [B,H,N,M] and the outputs contiguous; an output may be NULL. */
-LAPIS_API int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
-                                          float *grad_q, float *grad_k, int32_t threads);
+/* pixels [batch, height, width, 3], red first, of any size -> logits [batch, classes]. */
+LAPIS_API int32_t lapis_run(lapis_network *network, const uint8_t *pixels, int64_t batch, int64_t height, int64_t width,
+                            int64_t *logits, lapis_error *error);
 
-/* D = distance + delay; d0_i = min_j D_ij; A = table[h][D - d0]; Z = sum_j A.
- * exact: Y = A v / Z. pow2: Y = A v g 2^-k, g = gain[h][d0], k = round(log2(g Z)).
- * table [H,size] and gain [H,size] hold exp(-d/tau_h), the latter times the power of two that puts it in [1,2).
- * delay [H,N,M] contiguous or NULL. v, y strides of b, h, n. */
-LAPIS_API int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v,
-                                  const int64_t *v_stride, const float *table, const double *gain, int64_t size,
-                                  const int32_t *delay, int32_t row_scale, float *y, const int64_t *y_stride,
-                                  int32_t threads);
+/* The same for one picture, with its codes: lapis_trace_bytes bytes. Blocks lie one after the other; in each the codes
+ * of attention_in, q, k, v, readout, mlp_in [tokens, width] and of mlp_hidden [tokens, hidden]. */
+LAPIS_API int32_t lapis_watch(lapis_network *network, const uint8_t *pixels, int64_t height, int64_t width,
+                              int64_t *logits, int8_t *codes, lapis_error *error);
+LAPIS_API int64_t lapis_trace_bytes(const lapis_network *network);
 
-/* D = distance + delay; r_i = row_exponent[h][min_j D_ij]; A = table[h][r_i][D]; zint_i = sum_j A; acc = A v.
- * table [H,exponents,size] entries at most 32767, row_exponent [H,size] below `exponents`; v u8 at most v_max.
- * acc int32 [B,H,N,C] with strides of b, h, n; zint [B,H,N] contiguous. */
-LAPIS_API int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k,
-                                          const uint8_t *v, const int64_t *v_stride, int32_t v_max,
-                                          const uint16_t *table, const uint16_t *row_exponent, int64_t exponents,
-                                          int64_t size, const int32_t *delay, int32_t *acc, const int64_t *acc_stride,
-                                          uint32_t *zint, int32_t threads);
+/* One picture resized and cut as the network sees it: [image_size, image_size, 3]. lapis_run does this itself. */
+LAPIS_API int32_t lapis_prepare(const lapis_network *network, const uint8_t *pixels, int64_t height, int64_t width,
+                                uint8_t *prepared, lapis_error *error);
 
-/* u = (x - offset) / step; z = clamp(floor(u + 1/2), low, high), or 0 where |z| < least; value = z step + offset.
- * x [rows, columns] contiguous, step [rows] (per_row) or [1], offset one number or NULL. `value` or `codes` may be
- * NULL. */
-LAPIS_API int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                            const float *offset, float low, float high, float least, float *value, float *codes,
-                            int32_t threads);
+/* The real number that a logit stands for, by which classes are ranked. */
+LAPIS_API float lapis_real(const lapis_network *network, int64_t logit);
 
-/* Gradients of value: gx = inside ? g : 0; gstep = sum g (inside ? z - u : z); goffset = sum (inside ? 0 : g).
- * Gradients of codes: gx = inside ? g / step : 0; gstep = sum (inside ? -g u / step : 0);
- * goffset = sum (inside ? -g / step : 0). inside is low < u < high. Sums are taken in double over fixed chunks, so they
- * do not depend on `threads`. gstep has the shape of step; goffset one number. */
-LAPIS_API int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns,
-                                           const float *step, int32_t per_row, const float *offset, float low,
-                                           float high, float least, float *grad_x, double *grad_step,
-                                           double *grad_offset, int32_t threads);
-LAPIS_API int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns,
-                                           const float *step, int32_t per_row, const float *offset, float low,
-                                           float high, float least, float *grad_x, double *grad_step,
-                                           double *grad_offset, int32_t threads);
+/* The `count` best classes of the logits of one picture, best first, equal ones in their order; returns how many there
+ * are, at most the number of classes. */
+LAPIS_API int64_t lapis_best(const lapis_network *network, const int64_t *logits, int64_t count, int64_t *classes);
 
 #ifdef __cplusplus
 }

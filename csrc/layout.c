@@ -7,7 +7,13 @@
 
 /* Every field of every such struct. */
 /* clang-format off */
-#define STRUCTS(STRUCT) STRUCT(lapis_pairs) STRUCT(lapis_layer) STRUCT(lapis_block) STRUCT(lapis_model)
+#define STRUCTS(STRUCT)                                                                                               \
+    STRUCT(lapis_error) STRUCT(lapis_sizes) STRUCT(lapis_pairs) STRUCT(lapis_layer) STRUCT(lapis_block) STRUCT(lapis_model)
+#define FIELDS_OF_lapis_error(FIELD, s) FIELD(s, status) FIELD(s, rule) FIELD(s, message)
+#define FIELDS_OF_lapis_sizes(FIELD, s)                                                                               \
+    FIELD(s, image_size) FIELD(s, patch_size) FIELD(s, tokens) FIELD(s, classes) FIELD(s, width) FIELD(s, depth)      \
+    FIELD(s, heads) FIELD(s, hidden) FIELD(s, window) FIELD(s, head_exponent) FIELD(s, low_attention_in)              \
+    FIELD(s, low_qk) FIELD(s, low_v) FIELD(s, low_readout) FIELD(s, low_mlp_in) FIELD(s, low_mlp_hidden)
 #define FIELDS_OF_lapis_pairs(FIELD, s)                                                                               \
     FIELD(s, batch) FIELD(s, heads) FIELD(s, rows) FIELD(s, keys) FIELD(s, channels) FIELD(s, q_stride)               \
     FIELD(s, k_stride) FIELD(s, code_type) FIELD(s, relation)

@@ -4,12 +4,10 @@
  * points weigh before they ask for it. */
 #include "parallel.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "lapis.h"
+#include "library.h"
+#include "system.h"
 
 enum { MAX_THREADS = 256 };
 
@@ -22,23 +20,22 @@ static _Atomic(unsigned char *) kept;
 static unsigned char *take(size_t bytes) {
     unsigned char *buffer = atomic_exchange(&kept, NULL);
     if (buffer && *(size_t *)buffer >= bytes) return buffer;
-    free(buffer);
-    void *fresh = NULL;
-    if (posix_memalign(&fresh, 64, bytes + 64)) return NULL;
-    *(size_t *)fresh = bytes;
+    system_release(buffer);
+    unsigned char *fresh = system_allocate(64, bytes + 64);
+    if (fresh) *(size_t *)fresh = bytes;
     return fresh;
 }
 
 static void give_back(unsigned char *buffer) {
     if (*(size_t *)buffer <= KEEP_AT_MOST) buffer = atomic_exchange(&kept, buffer);
-    free(buffer);
+    system_release(buffer);
 }
 
 static _Atomic(lapis_runner) shared_runner;
 static atomic_long runner_process;
 
 int32_t lapis_use_runner(lapis_runner runner) {
-    atomic_store(&runner_process, (long)getpid());
+    atomic_store(&runner_process, system_process());
     atomic_store(&shared_runner, runner);
     return LAPIS_OK;
 }
@@ -46,7 +43,7 @@ int32_t lapis_use_runner(lapis_runner runner) {
 /* The runtime's threads do not exist in a forked child, which would wait for them for ever. */
 static lapis_runner usable_runner(void) {
     lapis_runner runner = atomic_load(&shared_runner);
-    return runner && atomic_load(&runner_process) == (long)getpid() ? runner : NULL;
+    return runner && atomic_load(&runner_process) == system_process() ? runner : NULL;
 }
 
 typedef struct {
@@ -88,12 +85,12 @@ int parallel_for(parallel_task run, const void *call, int64_t tasks, int32_t thr
         give_back(buffer);
         return atomic_load(&j.status);
     }
-    pthread_t started[MAX_THREADS];
+    system_thread started[MAX_THREADS];
     int32_t count = 0;
     /* A thread that cannot start is no error: the others take its share. */
-    while (count < threads - 1 && !pthread_create(&started[count], NULL, work, &j)) count++;
+    while (count < threads - 1 && system_start(&started[count], work, &j)) count++;
     work(&j);
-    for (int32_t i = 0; i < count; i++) pthread_join(started[i], NULL);
+    for (int32_t i = 0; i < count; i++) system_join(started[i]);
     give_back(buffer);
     return atomic_load(&j.status);
 }

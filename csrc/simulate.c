@@ -12,8 +12,8 @@
 /* Weights of 8 bits that can be added in 16 bits. */
 enum { NARROW_SUMS = 255 };
 
-/* Leaks of lapis.deploy.leak: the mantissa's bits less those of an affinity, and the shift that leaves none. */
-enum { READ_SHIFT = 17, MAX_SHIFT = 40, AFFINITY_MAX = 32767 };
+/* Leaks of lapis.deploy.leak: the bits of a mantissa, the most of an affinity, and the shift that leaves none. */
+enum { MANTISSA_BITS = 32, MOST_AFFINITY_BITS = 15, MAX_SHIFT = 40 };
 
 /* The next neuron from `from` on that spikes, or `count`. */
 static int64_t next_spike(const uint8_t *row, int64_t count, int64_t from) {
@@ -60,7 +60,7 @@ INLINE void watch(const double *restrict values, int64_t count, moment at, doubl
         const int64_t own = shared ? 0 : i;
         int reached = values[i] >= at.rise[own];
         if (falls) reached |= values[i] < at.fall[own];
-        latency[i] = (latency[i] == at.silent) & (reached == on) ? at.step : latency[i];
+        latency[i] = ((latency[i] == at.silent) & (reached == on)) ? at.step : latency[i];
     }
 }
 
@@ -262,18 +262,20 @@ int32_t lapis_spikes_relate(const uint8_t *q, const uint8_t *k, int64_t steps, i
     return status;
 }
 
-/* A = min(floor(u 2^-(17 + e - gain) + 1/2), 32767). */
-static int32_t read_membrane(uint32_t u, int64_t e, int64_t gain) {
-    int64_t shift = e - gain + READ_SHIFT;
+/* A = min(floor(u 2^-(32 - bits + e - gain) + 1/2), 2^bits - 1). */
+static int32_t read_membrane(uint32_t u, int64_t e, int64_t gain, int32_t bits) {
+    const uint64_t largest = (UINT64_C(1) << bits) - 1;
+    int64_t shift = e - gain + MANTISSA_BITS - bits;
     shift = shift < 1 ? 1 : shift > MAX_SHIFT ? MAX_SHIFT : shift;
     const uint64_t read = (u + (UINT64_C(1) << (shift - 1))) >> shift;
-    return read < AFFINITY_MAX ? (int32_t)read : AFFINITY_MAX;
+    return (int32_t)(read < largest ? read : largest);
 }
 
 int32_t lapis_spikes_leak(const int32_t *distance, int64_t heads, int64_t rows, int64_t keys, const uint32_t *mantissa,
-                          const int64_t *exponent, int64_t steps, int32_t *affinity, int64_t *mass) {
+                          const int64_t *exponent, int64_t steps, int32_t bits, int32_t *affinity, int64_t *mass) {
     if (!distance || !mantissa || !exponent || !affinity || !mass || heads < 1 || rows < 1 || keys < 1)
         return LAPIS_BAD_ARGUMENT;
+    if (bits < 1 || bits > MOST_AFFINITY_BITS) return LAPIS_BAD_ARGUMENT;
     for (int64_t i = 0; i < heads * rows; i++, distance += keys, affinity += keys) {
         const uint32_t *u = mantissa + i / rows * steps;
         const int64_t *e = exponent + i / rows * steps;
@@ -286,7 +288,7 @@ int32_t lapis_spikes_leak(const int32_t *distance, int64_t heads, int64_t rows, 
         mass[i] = 0;
         /* The first pair of a row that reads sets the row's gain. */
         for (int64_t j = 0; j < keys; j++) {
-            affinity[j] = read_membrane(u[distance[j]], e[distance[j]], e[first]);
+            affinity[j] = read_membrane(u[distance[j]], e[distance[j]], e[first], bits);
             mass[i] += affinity[j];
         }
     }

@@ -6,7 +6,7 @@
 #ifndef LAPIS_SIMULATE_H
 #define LAPIS_SIMULATE_H
 
-#include "lapis.h"
+#include "library.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,10 +35,10 @@ LAPIS_API int32_t lapis_spikes_relate(const uint8_t *q, const uint8_t *k, int64_
 
 /* Membranes that are read after as many leak steps as the counters ran. mantissa and exponent [heads, steps]: a head's
  * membrane after 0, 1, 2, ... steps, alike for all its pairs. distance [heads, rows, keys], below `steps` -> affinity
- * alike and its row sums [heads, rows]. */
+ * alike, of `bits` bits for the nearest key of a row, and its row sums [heads, rows]. */
 LAPIS_API int32_t lapis_spikes_leak(const int32_t *distance, int64_t heads, int64_t rows, int64_t keys,
-                                    const uint32_t *mantissa, const int64_t *exponent, int64_t steps, int32_t *affinity,
-                                    int64_t *mass);
+                                    const uint32_t *mantissa, const int64_t *exponent, int64_t steps, int32_t bits,
+                                    int32_t *affinity, int64_t *mass);
 
 /* Value spikes through affinities: train [steps, heads, keys, neurons], neurons = channels, or 2 channels with OFF
  * neurons behind; affinity [heads, rows, keys] -> voltage [heads, channels, rows]. */

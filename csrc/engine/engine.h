@@ -6,7 +6,7 @@
 #ifndef LAPIS_ENGINE_H
 #define LAPIS_ENGINE_H
 
-#include "../lapis.h"
+#include "../library.h"
 
 #ifdef __cplusplus
 extern "C" {

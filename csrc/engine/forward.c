@@ -1,12 +1,13 @@
 /* The forward pass: patch embedding, blocks, head. Each stage works on one piece of a unit: some tokens, or some heads
  * for the attention. */
 #include "../isa.h"
+#include "../system.h"
 #include "state.h"
 
 /* Charge what passed since the last call to a stage; -1 only starts the clock. */
 static void charge(part *w, int stage) {
     if (!w->job->nanoseconds || w->mine != w->e->memory) return;
-    int64_t t = now();
+    int64_t t = system_thread_clock();
     if (stage >= 0) w->job->nanoseconds[stage] += t - w->clock;
     w->clock = t;
 }

@@ -1,11 +1,11 @@
-#define _DEFAULT_SOURCE
 #include "pack.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { LINE = 64, LARGE_PAGE = 2 << 20 };
+#include "../system.h"
+
+enum { LINE = 64 };
 
 void *plan_take(plan *p, int64_t bytes) {
     void *piece = p->base ? p->base + p->used : NULL;
@@ -20,13 +20,8 @@ void *plan_spare(plan *p, int64_t bytes) {
 
 int plan_open(plan *p) {
     size_t bytes = p->used ? p->used : LINE;
-    void *memory = NULL;
-    /* Zero pages come from the system unread, and large ones save the translation of addresses. */
-    size_t unit = bytes >= LARGE_PAGE ? LARGE_PAGE : 4096;
-    if (posix_memalign(&memory, unit, (bytes + 4095) / 4096 * 4096)) return 0;
-#ifdef MADV_HUGEPAGE
-    if (unit == LARGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
+    unsigned char *memory = system_allocate_pages((bytes + 4095) / 4096 * 4096);
+    if (!memory) return 0;
     memset(memory, 0, bytes);
     p->base = memory;
     p->used = 0;
@@ -41,7 +36,7 @@ void plan_end_packing(plan *p) {
 
 void plan_close(plan *p) {
     plan_end_packing(p);
-    free(p->base);
+    system_release(p->base);
     p->base = NULL;
 }
 

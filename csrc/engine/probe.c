@@ -2,18 +2,19 @@
 #include <string.h>
 
 #include "../isa.h"
+#include "../system.h"
 #include "state.h"
 
 static int64_t best_time(const engine_functions *functions, const linear_call *call, int64_t rows, int32_t repeats,
                          unsigned char *scratch) {
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {
-        int64_t from = now();
+        int64_t from = system_thread_clock();
         if (call->layer->spike_weight || call->layer->spike_squeezed)
             functions->spikes(call, 0, rows, scratch);
         else
             functions->linear(call, 0, rows);
-        int64_t took = now() - from;
+        int64_t took = system_thread_clock() - from;
         best = took < best ? took : best;
     }
     return best;
@@ -91,7 +92,7 @@ double lapis_engine_peak(void) {
     const engine_functions *functions = current_isa()->engine;
     double best = 0;
     for (int i = 0; functions->peak && i < 20; i++) {
-        double rate = functions->peak(200000, now);
+        double rate = functions->peak(200000, system_thread_clock);
         best = rate > best ? rate : best;
     }
     return best;

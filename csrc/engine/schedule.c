@@ -2,6 +2,7 @@
  *
  * Images travel in units of about as many tokens as the second-level cache holds. A thread takes whole units while
  * there are enough of them; the rest are shared by all threads, stage by stage and cut into pieces. */
+#include "../system.h"
 #include "state.h"
 #include "team.h"
 
@@ -80,9 +81,9 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     const int shared = e->threads > 1 && !job.solo;
     job.members = shared ? pace_size(&e->pace) : e->threads;
     atomic_store(&job.claim, claim_of(0, job.members));
-    const int64_t begin = team_clock();
+    const int64_t begin = system_clock();
     const int64_t joined = team_run(run_member, &job, job.members);
-    const double wall = (double)(team_clock() - begin), waited = (double)(atomic_load(&job.slept) + joined);
+    const double wall = (double)(system_clock() - begin), waited = (double)(atomic_load(&job.slept) + joined);
     if (shared) pace_note(&e->pace, wall / (double)batch, waited / wall);
     return atomic_load(&job.status);
 }

@@ -3,7 +3,6 @@
 #define LAPIS_ENGINE_STATE_H
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "pace.h"
 #include "pack.h"
@@ -101,13 +100,6 @@ static inline lapis_pairs pairs_of(const lapis_engine *e) {
                          .k_stride = {0, e->channels, e->qkv_stride},
                          .code_type = LAPIS_CODES_U8,
                          .relation = LAPIS_L1};
-}
-
-/* Nanoseconds that this thread has worked. */
-static inline int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
 /* What `thread` has to do with a unit that lies in the given memory, cut into `pieces` at every stage. */

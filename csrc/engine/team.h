@@ -27,9 +27,6 @@ int64_t team_wait(team_gate *gate, unsigned seen);
 /* Count a change, after it was made, and wake those who sleep. */
 void team_notify(team_gate *gate);
 
-/* Nanoseconds of a clock that only goes forward. */
-int64_t team_clock(void);
-
 /* How long a member has worked without a rest. */
 typedef struct {
     int64_t since, longest;

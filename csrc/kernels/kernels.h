@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "../lapis.h"
+#include "../library.h"
 
 typedef struct {
     lapis_pairs p;

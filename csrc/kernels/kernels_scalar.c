@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "scalar.h"
 
 /* Extend low..high over fp32 codes; 0 where one is not an integer of a sane size. */
 static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t channels, float *low, float *high) {
@@ -17,8 +17,9 @@ static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t cha
 }
 
 static void copy_codes(const void *x, int32_t code_type, int64_t stride, int64_t rows, int64_t channels, int shift,
-                       uint8_t *out) {
-    for (int64_t n = 0; n < rows; n++, out += channels) {
+                       int64_t width, uint8_t *out) {
+    for (int64_t n = 0; n < rows; n++, out += width) {
+        memset(out + channels, 0, (size_t)(width - channels));
         if (code_type == LAPIS_CODES_U8)
             memcpy(out, (const uint8_t *)x + n * stride, (size_t)channels);
         else
@@ -26,19 +27,18 @@ static void copy_codes(const void *x, int32_t code_type, int64_t stride, int64_t
     }
 }
 
-/* Codes of some q rows and of all keys of one (b, h) as contiguous u8; negative fp32 codes are shifted to zero. */
-static int gather_codes(const lapis_pairs *p, const void *q, const void *k, head_rows own, uint8_t *q_codes,
-                        uint8_t *k_codes) {
-    int64_t rows = own.to - own.from, width = p->code_type == LAPIS_CODES_U8 ? 1 : sizeof(float);
-    const void *q_from = (const char *)q + width * at(p->q_stride, own.b, own.h, own.from);
-    const void *k_from = (const char *)k + width * at(p->k_stride, own.b, own.h, 0);
+int scalar_codes(const lapis_pairs *p, const void *q, const void *k, head_rows own, int64_t width, uint8_t *q_codes,
+                 uint8_t *k_codes) {
+    int64_t rows = own.to - own.from, size = p->code_type == LAPIS_CODES_U8 ? 1 : sizeof(float);
+    const void *q_from = (const char *)q + size * at(p->q_stride, own.b, own.h, own.from);
+    const void *k_from = (const char *)k + size * at(p->k_stride, own.b, own.h, 0);
     float low = 0, high = 0;
     if (p->code_type == LAPIS_CODES_F32 &&
         (!widen_range(q_from, p->q_stride[2], rows, p->channels, &low, &high) ||
          !widen_range(k_from, p->k_stride[2], p->keys, p->channels, &low, &high) || high - low > 255))
         return LAPIS_BAD_CODES;
-    copy_codes(q_from, p->code_type, p->q_stride[2], rows, p->channels, (int)-low, q_codes);
-    copy_codes(k_from, p->code_type, p->k_stride[2], p->keys, p->channels, (int)-low, k_codes);
+    copy_codes(q_from, p->code_type, p->q_stride[2], rows, p->channels, (int)-low, width, q_codes);
+    copy_codes(k_from, p->code_type, p->k_stride[2], p->keys, p->channels, (int)-low, width, k_codes);
     return LAPIS_OK;
 }
 
@@ -65,7 +65,7 @@ static size_t code_bytes(const lapis_pairs *p) {
 static int distance(const distance_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
-    int status = gather_codes(p, call->q, call->k, own, q, k);
+    int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     int64_t out = ((own.b * p->heads + own.h) * p->rows + own.from) * p->keys;
     for (int64_t i = 0; i < own.to - own.from; i++)
@@ -79,7 +79,7 @@ static int distance(const distance_call *call, head_rows own, unsigned char *scr
     return LAPIS_OK;
 }
 
-static size_t gradient_scratch(const lapis_pairs *p) {
+size_t scalar_gradient_scratch(const lapis_pairs *p) {
     return code_bytes(p) + (size_t)round_up(p->channels * (int64_t)sizeof(double), 64);
 }
 
@@ -88,12 +88,12 @@ static int slope(int32_t relation, int difference) {
     return (difference > 0) - (difference < 0);
 }
 
-static int gradient(const gradient_call *call, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch) {
+int scalar_gradient(const gradient_call *call, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     int64_t channels = p->channels, bh = b * p->heads + h;
     uint8_t *q = carve(&scratch, p->rows * channels), *k = carve(&scratch, p->keys * channels);
     double *sum = carve(&scratch, channels * (int64_t)sizeof(double));
-    int status = gather_codes(p, call->q, call->k, (head_rows){b, h, 0, p->rows}, q, k);
+    int status = scalar_codes(p, call->q, call->k, (head_rows){b, h, 0, p->rows}, channels, q, k);
     if (status) return status;
     const float *g = call->grad + bh * p->rows * p->keys;
     for (int side = 0; side < SIDES; side++) {
@@ -114,7 +114,7 @@ static int gradient(const gradient_call *call, int64_t b, int64_t h, const span 
     return LAPIS_OK;
 }
 
-static size_t attention_scratch(const lapis_pairs *p) {
+size_t scalar_attention_scratch(const lapis_pairs *p) {
     return code_bytes(p) + (size_t)round_up(p->keys * 4, 64) + (size_t)round_up(p->channels * 8, 64);
 }
 
@@ -132,13 +132,13 @@ static int row_distances(const lapis_pairs *p, const uint8_t *q, const uint8_t *
     return 1;
 }
 
-static int attention(const attention_call *call, head_rows own, unsigned char *scratch) {
+int scalar_attention(const attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     const int64_t h = own.h;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
     int32_t *d = carve(&scratch, p->keys * 4);
     double *sum = carve(&scratch, p->channels * 8);
-    int status = gather_codes(p, call->q, call->k, own, q, k);
+    int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     const float *table = call->table + h * call->size;
     for (int64_t i = own.from; i < own.to; i++) {
@@ -172,7 +172,7 @@ static int integer_attention(const integer_attention_call *call, head_rows own, 
     const int64_t h = own.h;
     uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
     int32_t *d = carve(&scratch, p->keys * 4);
-    int status = gather_codes(p, call->q, call->k, own, q, k);
+    int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     for (int64_t i = own.from; i < own.to; i++) {
         const int32_t *delay = call->delay ? call->delay + (h * p->rows + i) * p->keys : NULL;
@@ -207,7 +207,7 @@ static float rounded(float u, lsq_scale s) {
     return fabsf(z) < s.least ? 0 : z;
 }
 
-static void lsq(const float *x, int64_t n, lsq_scale s, float *value, float *codes) {
+void scalar_lsq(const float *x, int64_t n, lsq_scale s, float *value, float *codes) {
     for (int64_t i = 0; i < n; i++) {
         float z = rounded(unrounded(x[i], s), s);
         if (value) value[i] = s.has_offset ? z * s.step + s.offset : z * s.step;
@@ -215,7 +215,7 @@ static void lsq(const float *x, int64_t n, lsq_scale s, float *value, float *cod
     }
 }
 
-static lsq_sums lsq_value_backward(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x) {
+lsq_sums scalar_lsq_value_backward(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x) {
     lsq_sums sums = {0, 0};
     for (int64_t i = 0; i < n; i++) {
         float u = unrounded(x[i], s), z = rounded(u, s);
@@ -227,7 +227,7 @@ static lsq_sums lsq_value_backward(const float *x, const float *grad, int64_t n,
     return sums;
 }
 
-static lsq_sums lsq_codes_backward(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x) {
+lsq_sums scalar_lsq_codes_backward(const float *x, const float *grad, int64_t n, lsq_scale s, float *grad_x) {
     lsq_sums sums = {0, 0};
     for (int64_t i = 0; i < n; i++) {
         float u = unrounded(x[i], s);
@@ -244,13 +244,13 @@ static lsq_sums lsq_codes_backward(const float *x, const float *grad, int64_t n,
 const kernel_functions kernels_scalar = {
     .distance_scratch = code_bytes,
     .distance = distance,
-    .gradient_scratch = gradient_scratch,
-    .gradient = gradient,
-    .attention_scratch = attention_scratch,
-    .attention = attention,
-    .integer_attention_scratch = attention_scratch,
+    .gradient_scratch = scalar_gradient_scratch,
+    .gradient = scalar_gradient,
+    .attention_scratch = scalar_attention_scratch,
+    .attention = scalar_attention,
+    .integer_attention_scratch = scalar_attention_scratch,
     .integer_attention = integer_attention,
-    .lsq = lsq,
-    .lsq_value_backward = lsq_value_backward,
-    .lsq_codes_backward = lsq_codes_backward,
+    .lsq = scalar_lsq,
+    .lsq_value_backward = scalar_lsq_value_backward,
+    .lsq_codes_backward = scalar_lsq_codes_backward,
 };

@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = {
 CONFIGS = {
     "unsigned": LapisConfig(**SMALL, weight_bits=6),
     "signed": LapisConfig(**SMALL, weight_bits=6, window=20, modes=ActivationModes.all("signed")),
+    "narrow": LapisConfig(**SMALL, weight_bits=6, affinity_bits=4, modes=ActivationModes.all("signed")),
     "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", modes=ActivationModes.all("offset")),
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
 }

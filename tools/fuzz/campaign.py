@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import tempfile
@@ -20,6 +21,7 @@ from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.pack import load
+from lapis.runtime import opened
 from lapis.runtime.engine import Engine
 from lapis.terminal import say
 from tools.fuzz.mutate import Generator, mutated
@@ -129,7 +131,9 @@ class Campaign:
                 except LapisError as error:
                     if "\n" in str(error):
                         raise RuntimeError("the error has several lines") from error
+                    check_verdict(data, accepted=False)
                     return REJECTED
+                check_verdict(data, accepted=True)
                 return ACCEPTED if only_load else _answers(network, number)
         except Exception as error:
             self._keep(data, number, f"{type(error).__name__}: {error}")
@@ -140,6 +144,17 @@ class Campaign:
         target = self.failures / f"{self.seed}-{number}.safetensors"
         target.write_bytes(data)
         say(f"{target}: {why}", error=True)
+
+
+def check_verdict(data: bytes, accepted: bool) -> None:
+    """Raise unless the C reader judges a file as the Python reader did."""
+    if not native.available():
+        return
+    error = opened.Error()
+    status = opened.library().lapis_check_memory(data, len(data), ctypes.byref(error))
+    if (status == 0) != accepted or status not in (0, opened.BAD_FILE):
+        verdict = "accepted" if accepted else "refused"
+        raise RuntimeError(f"Python {verdict} it, and C says: status {status}, {error.message.decode()}")
 
 
 def _answers(network: Network, number: int) -> str:

@@ -20,6 +20,7 @@ SEEDS = {
     "vit": SMALL,
     "beit": SMALL.replace(style="beit", image_size=4, modes=ActivationModes.all("signed")),
     "table": SMALL.replace(relation="table", weight_bits=8, window=5),
+    "shift": SMALL.replace(relation="laplacian2", weight_bits=8, depth=1, affinity_bits=5),
     "float": SMALL.replace(weight_bits=32, depth=1),
     "least": SMALL.replace(least_codes=LeastCodes.all(3), activation="relu", depth=1, weight_bits=4),
     "tiles": SMALL.replace(width=33, heads=3, depth=1, mlp_ratio=2, window=20, modes=ActivationModes(qk="signed")),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lapis import native
+from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
 from lapis.deploy.arithmetic import Codes
 from lapis.deploy.network import Layer, Network, check_images
 from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
+from lapis.runtime import opened
 from lapis.trace import POINTS, Point, Trace, Watched
 from lapis.turns import Turns
 
@@ -169,22 +173,33 @@ class Engine:
 
     def __init__(self, network: Network, threads: int = 1, low_memory: bool = False) -> None:
         check_runnable(network)
-        self.threads = check_threads(threads)
-        self._depth, self._window = network.config.depth, network.config.window
-        self._size, self._classes, self._tokens = (
-            network.config.image_size,
-            network.config.classes,
-            network.config.tokens,
-        )
-        self._widths = {p: network.config.hidden if p == "mlp_hidden" else network.config.width for p in POINTS}
-        self._library = _library()
-        handle = _pointer()
-        arrays = _Arrays()
+        library, handle, arrays = _library(), _pointer(), _Arrays()
+        self._start(network.config, check_threads(threads), library)
         model = _describe(network, arrays)
-        native.check(self._library.lapis_engine_create(model, self.threads, low_memory, ctypes.byref(handle)))
-        self._handle = handle
+        native.check(library.lapis_engine_create(model, self.threads, low_memory, ctypes.byref(handle)))
+        self._own(handle, library.lapis_engine_destroy, handle)
+
+    @classmethod
+    def of_file(cls, path: str | Path, config: LapisConfig, threads: int = 1, low_memory: bool = False) -> Engine:
+        """The engine of a packed file, whose tensors are read and checked by the library; its header has `config`."""
+        self = cls.__new__(cls)
+        self._start(config, check_threads(threads), _library())
+        network = opened.open_file(path, self.threads, low_memory)
+        c = opened.library()
+        self._own(_pointer(c.lapis_network_engine(network)), c.lapis_close, network)
+        opened.check_sizes(network, config, path)
+        return self
+
+    def _start(self, config: LapisConfig, threads: int, library: ctypes.CDLL) -> None:
+        self.threads, self._library = threads, library
+        self._depth, self._window, self._size = config.depth, config.window, config.image_size
+        self._classes, self._tokens = config.classes, config.tokens
+        self._widths = {p: config.hidden if p == "mlp_hidden" else config.width for p in POINTS}
         self._turns = Turns()
-        self._close = weakref.finalize(self, self._library.lapis_engine_destroy, handle)
+
+    def _own(self, handle: ctypes.c_void_p, close: Callable[[Any], None], closed: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self._close = weakref.finalize(self, close, closed)
         # When the interpreter ends, a daemon thread may still be inside a run; the system takes the memory back.
         self._close.atexit = False
 

@@ -13,12 +13,14 @@ from PIL import Image
 
 from lapis import models
 from lapis import native as kernels
+from lapis.config import FLOAT_WEIGHTS
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Float32, Int64, real_logits
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
+from lapis.pack.reader import Header, read_header
 from lapis.preprocess import Pixels, Readable, read_image
-from lapis.runtime.engine import Engine, check_runnable, check_threads
+from lapis.runtime.engine import Engine, check_threads
 from lapis.trace import Watched
 
 ImageLike = Readable | Pixels
@@ -54,22 +56,16 @@ class Session:
     def __init__(
         self, model: str | Path | Network, threads: int = 1, native: bool = True, low_memory: bool = False
     ) -> None:
-        network = model if isinstance(model, Network) else models.open(model).network()
         self.threads = check_threads(threads)
-        self.config = network.config
-        self.preprocess = network.preprocess
-        self.class_names = network.class_names
-        self._head_exponent = network.head_exponent
-        self._engine: Engine | None = None
-        self._network: Network | None = None
-        if native and network.exact and kernels.available():
-            check_runnable(network)
-            self.executor = kernels.isa()
-            self._engine = Engine(network, self.threads, low_memory)
-        else:
-            # Weights are kept only once: in the engine's layout, or as they were read.
-            self.executor = NUMPY
-            self._network = network
+        found = model if isinstance(model, Network) else models.open(model)
+        described, self._engine = _start(found, native, self.threads, low_memory)
+        # Weights are kept only once: in the engine's layout, or as they were read.
+        self._network = described if isinstance(described, Network) and self._engine is None else None
+        self.executor = NUMPY if self._engine is None else kernels.isa()
+        self.config = described.config
+        self.preprocess = described.preprocess
+        self.class_names = described.class_names
+        self._head_exponent = described.head_exponent
 
     def run(self, images: ImagesLike) -> Float32:
         """Logits (B, classes)."""
@@ -144,6 +140,22 @@ class Session:
         share = np.exp(logits.astype(np.float64) - float(logits.max()))
         share /= share.sum()
         return [Prediction(int(i), self.name_of(int(i)), float(share[i]), float(logits[i])) for i in order]
+
+
+def _start(
+    found: Network | models.Opened, native: bool, threads: int, low_memory: bool
+) -> tuple[Network | Header, Engine | None]:
+    """What describes a network, and the engine that runs it; without one it is a Network, for numpy.
+
+    The library reads the tensors of a packed file itself, so only the header is read here.
+    """
+    native = native and kernels.available()
+    if native and not isinstance(found, Network) and found.kind == "packed" and found.path is not None:
+        header = read_header(found.path)
+        if header.config.weight_bits != FLOAT_WEIGHTS:
+            return header, Engine.of_file(found.path, header.config, threads, low_memory)
+    network = found if isinstance(found, Network) else found.network()
+    return network, Engine(network, threads, low_memory) if native and network.exact else None
 
 
 def _is_readable(image: object) -> TypeGuard[Readable]:

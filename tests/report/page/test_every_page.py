@@ -20,6 +20,7 @@ from lapis.report.page import page as page_module
 from lapis.report.page import write_page
 from lapis.report.page.finetune_page import write_finetune_page
 from lapis.report.page.from_network import explain_network
+from lapis.report.page.live import write_live_page
 from tests.networks import images_for, small_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +35,7 @@ VIEWS: dict[str, dict[str, Any]] = {
 }
 # Blocks and heads of Lapis-L, at a width that a test can run.
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
-KINDS = ("explain", "explain-large", "explain-cut", "explain-torch", "demo", "finetune")
+KINDS = ("explain", "explain-large", "explain-cut", "explain-torch", "explain-live", "demo", "finetune")
 # Text that a reader takes in at a glance: one line, never cut.
 LABELS = "button, th, td, label, summary, figcaption b, .class-share, .facts dt, .facts dd, .legend span, .thumb-name"
 
@@ -57,6 +58,7 @@ def pages(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_module, "payload", partial(page_module.payload, limit=40_000))
         write_page(files["explain-cut"], large)
+    write_live_page(files["explain-live"], "lapis_tiny_cifar10")
     write_finetune_page(files["finetune"], finetune_results)
     return files | {"demo": demo_results[1]}
 
@@ -66,6 +68,7 @@ def open_kind(open_file: Callable[..., Any], pages: dict[str, Path]) -> Callable
     def open_it(kind: str, view: dict[str, Any]) -> Any:
         page = open_file(pages[kind], **view)
         page.evaluate("window.Lapis?.ready")
+        page.evaluate("window.Lapis?.live?.weighed")
         return page
 
     return open_it

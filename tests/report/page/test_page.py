@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lapis import relations
 from lapis.energy import estimate
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess
@@ -110,9 +111,10 @@ def test_a_relation_without_spike_times_is_refused(made: Any) -> None:
         dataclasses.replace(made.explained, config=made.explained.config.replace(relation="dot"))
 
 
-def test_a_dot_product_in_torch_is_refused_too(made: Any) -> None:
-    model, images = small_model(made.explained.config.replace(relation="dot"))
-    with pytest.raises(LapisError, match="no time constants"):
+@pytest.mark.parametrize("name", [name for name in relations.names() if relations.rule_of(name).stored != "leak"])
+def test_every_relation_without_a_leak_is_refused_with_what_is_possible(made: Any, name: str) -> None:
+    model, images = small_model(made.explained.config.replace(relation=name, row_scale="exact", readout="real"))
+    with pytest.raises(LapisError, match=f"relation='{name}' has no page.*relation=laplacian.*lapis energy"):
         explain_model(model, images[0], Preprocess(model.config.image_size))
 
 

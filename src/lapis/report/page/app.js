@@ -34,10 +34,11 @@ class Page {
     this.lens = new Lapis.Lens(this);
     this.readings = new Lapis.Readings(this);
     this.raster = new Lapis.Raster(this);
+    this.parts = [this.decision, this.lens, this.readings, this.raster, this.summary];
     byId("page").hidden = false;
     byId("trouble").remove();
     this.say(refused);
-    this.drawAll();
+    this.show(this.run);
     Dom.themeButton(() => this.drawAll());
     Dom.onWidth(() => this.drawAll());
     addEventListener("hashchange", () => {
@@ -45,6 +46,14 @@ class Page {
       this.say(this.readAddress());
       this.drawAll();
     });
+  }
+
+  /** Show a run of the same network, perhaps another one than before; what is chosen stays. */
+  show(run) {
+    this.run = run;
+    this.rowsOf = undefined;
+    for (const part of this.parts) part.load?.();
+    this.drawAll();
   }
 
   set(changes) {
@@ -60,7 +69,7 @@ class Page {
   }
 
   drawAll() {
-    for (const part of [this.decision, this.lens, this.readings, this.raster, this.summary]) part.draw();
+    for (const part of this.parts) part.draw();
   }
 
   choose(token, other) {
@@ -186,15 +195,17 @@ class Page {
   }
 }
 
-Lapis.ready = Lapis.Run.open(JSON.parse(byId("data").textContent)).then(
+// The run is in the page, or the live page makes one.
+Lapis.ready = (Lapis.open ?? Lapis.Run.open)(JSON.parse(byId("data").textContent)).then(
   (run) => {
-    Lapis.run = run;
     Lapis.page = new Page(run);
     Lapis.page.start();
+    Lapis.opened?.(Lapis.page);
   },
   (error) => {
     byId("trouble").textContent = `This page could not be read: ${error.message}. It needs a browser of 2023 or later.`;
     throw error;
   },
 );
+Object.defineProperty(Lapis, "run", { get: () => Lapis.page.run });
 window.Lapis = Lapis;

@@ -51,6 +51,8 @@ function answers() {
     `Over all ${data.accuracy.images}: ` +
     `top-1 ${data.accuracy.top1.toFixed(2)} %, top-5 ${data.accuracy.top5.toFixed(2)} %.`;
   byId("explain").href = data.explain;
+  byId("live").href = data.live;
+  byId("live-says").hidden = !data.live;
 }
 
 function equality() {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lapis
 from lapis.energy import Estimate
@@ -12,6 +12,13 @@ from lapis.report.checks import Answer, Equality, Speed, Subject, int8_ratio
 from lapis.report.page.page import data_url, energy_rows, fill, write_html
 from lapis.runtime.accuracy import Evaluation
 from lapis.trace import Tally
+
+
+class Pages(NamedTuple):
+    """Files beside the report: the explain page of the first image, and the page for other pictures ("": none)."""
+
+    explain: str
+    live: str
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class DemoResults:
     speed: Speed
     machine: str
     seconds: float
-    explain: str
+    pages: Pages
     training: str = ""
 
 
@@ -60,7 +67,7 @@ def facts(results: DemoResults) -> dict[str, Any]:
             "ratio": results.speed.ratio,
         },
         "seconds": results.seconds,
-        "explain": results.explain,
+        **results.pages._asdict(),
     }
 
 

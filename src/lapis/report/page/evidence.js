@@ -1,7 +1,7 @@
 // What decided: the attention rollout, and the patches that raised or lowered each of the likeliest classes.
 "use strict";
 
-/** Draws the section from the numbers that Python stored in the page; nothing is computed again here. */
+/** Draws the section from the numbers of the run; nothing is computed here. */
 Lapis.Decision = class {
   constructor(page) {
     this.page = page;
@@ -42,7 +42,10 @@ Lapis.Decision = class {
     const { evidence } = data;
     byId("evidence-svg").hidden = !evidence;
     if (!evidence) {
+      byId("evidence").replaceChildren();
+      byId("evidence-key").replaceChildren();
       byId("evidence-says").textContent =
+        data.evidenceSays ??
         "The evidence per class was not computed for this page; lapis explain computes it unless it is given --no-evidence.";
       return;
     }

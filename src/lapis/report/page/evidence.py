@@ -53,11 +53,16 @@ class Evidence:
                 "By the network's own linear head, which averages the patches: the shares of all patches and the bias "
                 "sum to the score of the class."
             )
-        hidden = "each patch" if self.side == 1 else f"each tile of {self.side} × {self.side} patches"
-        return (
-            f"By occlusion: {hidden} was painted in the mean colour of the image and the network ran again. "
-            "A patch raised a class if hiding it lowers the score."
-        )
+        return describe_occlusion(self.side)
+
+
+def describe_occlusion(side: int) -> str:
+    """How occlusion by tiles of `side` x `side` patches works, in words for the page."""
+    hidden = "each patch" if side == 1 else f"each tile of {side} × {side} patches"
+    return (
+        f"By occlusion: {hidden} was painted in the mean colour of the image and the network ran again. "
+        "A patch raised a class if hiding it lowers the score."
+    )
 
 
 def top_classes(logits: npt.NDArray[Any]) -> tuple[int, ...]:
@@ -71,12 +76,17 @@ def centred(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(real - real.mean(axis=-1, keepdims=True))
 
 
+def tile_side(grid: int) -> int:
+    """Patches along the side of a tile that is hidden at once, of `grid` x `grid` patches."""
+    return next(side for side in range(1, grid + 1) if (-(-grid // side)) ** 2 <= MAX_TILES)
+
+
 def by_occlusion(
     run: Run, pixels: Pixels, logits: npt.NDArray[Any], patch_size: int, progress: Progress | None = None
 ) -> Evidence:
     """score - score with the tile hidden, for the top classes of `logits` (classes,); pixels (S, S, 3)."""
     grid = pixels.shape[0] // patch_size
-    side = next(side for side in range(1, grid + 1) if (-(-grid // side)) ** 2 <= MAX_TILES)
+    side = tile_side(grid)
     tiles, step = -(-grid // side), side * patch_size
     mean = np.round(pixels.reshape(-1, 3).mean(axis=0)).astype(np.uint8)
     found = []

@@ -12,7 +12,7 @@ from lapis.codes import check_tau
 from lapis.config import LapisConfig
 from lapis.energy.counts import check_tally
 from lapis.errors import LapisError
-from lapis.relations import rule_of
+from lapis.relations import names, rule_of
 from lapis.report.page.evidence import Evidence
 from lapis.trace import Tally, Trace
 
@@ -31,11 +31,23 @@ class ReadoutScale(NamedTuple):
     shift: npt.NDArray[np.float64]
 
 
+class Attention(NamedTuple):
+    """The constants from which the page computes attention: tau (L, H), and where the network has them the others.
+
+    delays (L, E, H) by position offset, where positions are relative. leak: where affinities are integers.
+    """
+
+    tau: npt.NDArray[np.float64]
+    delays: npt.NDArray[np.int64] | None = None
+    leak: LeakFactors | None = None
+    readout: ReadoutScale | None = None
+
+
 @dataclass(frozen=True)
 class Explained:
     """One run: the image (S, S, 3) as the network took it, its logits (classes,) and the trace of a batch of one.
 
-    tau (L, H). delays (L, E, H) by position offset, where positions are relative. leak: where affinities are integers.
+    tau, delays, leak and readout are those of `Attention`.
     evidence: which patches raised or lowered the top classes, where it was asked for.
     """
 
@@ -93,6 +105,10 @@ class Explained:
             )
 
     @property
+    def attention(self) -> Attention:
+        return Attention(self.tau, self.delays, self.leak, self.readout)
+
+    @property
     def tally(self) -> Tally:
         """What fired in this run."""
         tally = Tally()
@@ -102,8 +118,12 @@ class Explained:
 
 def check_explainable(config: LapisConfig) -> None:
     """Raise an error for a network whose affinities are not a leak for as long as two first spikes are apart."""
-    if not config.quantize or rule_of(config.relation).stored != "leak":
+    if not config.quantize:
+        raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
+    if rule_of(config.relation).stored != "leak":
+        possible = [name for name in names() if rule_of(name).stored == "leak"]
         raise LapisError(
-            f"this network relates tokens by relation={config.relation!r}, quantize={config.quantize}; "
-            "the page explains first-spike distances and needs relation='laplacian', quantize=True"
+            f"relation={config.relation!r} has no page: it shows how a membrane leaks between two first spikes, which "
+            f"is what relation={' or '.join(possible)} computes; lapis evaluate and lapis energy show the accuracy, "
+            "activity and energy of this network"
         )

@@ -15,7 +15,7 @@ from lapis.nn.quantizer import ActivationQuantizer, required
 from lapis.nn.relations import with_tau
 from lapis.preprocess import Pixels, Preprocess
 from lapis.report.page.evidence import Progress, by_occlusion
-from lapis.report.page.explained import Explained, ReadoutScale
+from lapis.report.page.explained import Explained, ReadoutScale, check_explainable
 
 
 def explain_model(
@@ -28,8 +28,7 @@ def explain_model(
     **details: Any,
 ) -> Explained:
     """Run `network` on one image (S, S, 3) of bytes and record all codes; `evidence` is by occlusion."""
-    if not network.config.quantize:
-        raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
+    check_explainable(network.config)
     if not is_calibrated(network):
         raise LapisError("the network has no steps yet; calibrate it on a few images, or train it, first")
     network.eval()

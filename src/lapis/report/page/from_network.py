@@ -11,7 +11,7 @@ from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
 from lapis.report.page.evidence import Evidence, Progress, by_head, by_occlusion
-from lapis.report.page.explained import Explained, LeakFactors, ReadoutScale, check_explainable
+from lapis.report.page.explained import Attention, Explained, LeakFactors, ReadoutScale, check_explainable
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Watched
 
@@ -28,11 +28,6 @@ def explain_network(
     # The page resizes and crops the image itself, once; the session takes these pixels as they are.
     session = Session(dataclasses.replace(network, preprocess=dataclasses.replace(network.preprocess, crop=1.0)))
     watched = session.watch(pixels[None])
-    blocks = network.blocks
-    leaks = [block.leak for block in blocks if block.leak is not None]
-    mantissa = np.stack([leak.mantissa for leak in leaks])
-    exponent = np.stack([leak.exponent for leak in leaks])
-    delays = [leak.delay.astype(np.int64) for leak in leaks if leak.delay is not None]
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     return Explained(
         config=network.config,
@@ -40,6 +35,20 @@ def explain_network(
         class_names=network.class_names,
         logits=np.asarray(watched.logits[0], dtype=np.float64),
         trace=watched.trace,
+        evidence=_evidence(network, session, pixels, watched, progress) if evidence else None,
+        **attention_of(network)._asdict(),
+        **{"executor": how} | details,
+    )
+
+
+def attention_of(network: Network) -> Attention:
+    """The constants of a deployed network's attention, as the page takes them."""
+    blocks = network.blocks
+    leaks = [block.leak for block in blocks if block.leak is not None]
+    mantissa = np.stack([leak.mantissa for leak in leaks])
+    exponent = np.stack([leak.exponent for leak in leaks])
+    delays = [leak.delay.astype(np.int64) for leak in leaks if leak.delay is not None]
+    return Attention(
         tau=time_constant(mantissa, exponent),
         delays=np.stack(delays) if delays else None,
         leak=LeakFactors(mantissa, exponent),
@@ -47,8 +56,6 @@ def explain_network(
             np.array([float(block.readout.scale) for block in blocks]),
             np.array([float(block.readout.shift) for block in blocks]),
         ),
-        evidence=_evidence(network, session, pixels, watched, progress) if evidence else None,
-        **{"executor": how} | details,
     )
 
 

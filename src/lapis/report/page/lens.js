@@ -6,7 +6,6 @@ const LETTERS = { weight: "W", affinity: "A", distance: "D" };
 Lapis.Lens = class {
   constructor(page) {
     this.page = page;
-    this.run = page.run;
     this.buildPatches();
     this.buildPickers();
     for (const kind of ["pick", "show"])
@@ -18,10 +17,19 @@ Lapis.Lens = class {
     document.querySelector(".lens").addEventListener("keydown", (event) => this.onKey(event));
   }
 
+  get run() {
+    return this.page.run;
+  }
+
+  /** What depends on the run alone: the image, and that no thumbnail is painted yet. */
+  load() {
+    byId("under").src = this.run.data.image;
+    this.blocksOf = this.headsOf = null;
+  }
+
   buildPatches() {
     const { grid } = this.run;
     const host = byId("patches");
-    byId("under").src = this.run.data.image;
     host.style.setProperty("--grid", grid);
     this.patches = Array.from({ length: grid * grid }, (_, n) => {
       const button = element("button", { type: "button", className: "patch" });
@@ -122,7 +130,9 @@ Lapis.Lens = class {
   draw() {
     const { block, head, query, show } = this.page.state;
     const heads = head === null ? `mean of ${this.run.H} heads` : `head ${head}`;
-    byId("where").textContent = `Block ${block}, ${heads}: where the ${this.run.name(query)} looks`;
+    const says = `Block ${block}, ${heads}: where the ${this.run.name(query)} looks`;
+    // Written only when it is new: a screen reader speaks it each time.
+    if (byId("where").textContent !== says) byId("where").textContent = says;
     this.drawPatches();
     this.drawPickers();
     Dom.check(document.querySelector('[data-choice="show"]'), show);

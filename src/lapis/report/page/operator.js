@@ -94,13 +94,17 @@ Lapis.Run = class {
 
   /** D_ij for one query and all keys, the delay of the place included. */
   distances(block, head, i) {
+    const { codes, N, C, delays } = this;
+    const width = this.width("k");
     const q = this.head(block, "q", i, head);
-    return Array.from({ length: this.N }, (_, j) => {
-      const k = this.head(block, "k", j, head);
-      let sum = this.delay(block, head, i, j);
-      for (let c = 0; c < q.length; c++) sum += Math.abs(q[c] - k[c]);
-      return sum;
-    });
+    const sums = new Array(N);
+    // Plain loops: a network has many rows, and the live page asks for all of them.
+    for (let j = 0, at = this.starts.get(`${block} k`) + head * C; j < N; j++, at += width) {
+      let sum = delays ? this.delay(block, head, i, j) : 0;
+      for (let c = 0; c < C; c++) sum += Math.abs(q[c] - codes[at + c]);
+      sums[j] = sum;
+    }
+    return sums;
   }
 
   /**
@@ -133,13 +137,14 @@ Lapis.Run = class {
     return { lifted, lift: r, A: D.map((d) => Math.exp(-d / tau)) };
   }
 
-  /** The deployed affinity: 15 bits read from an integer membrane after D steps of leak. */
+  /** The deployed affinity: some bits, 15 as a rule, read from an integer membrane after D steps of leak. */
   integerRow(block, head, D) {
     const { us, es } = this.leakTable(block, head, Math.max(...D) + 1);
     const gain = es[Math.min(...D)];
-    const integers = D.map((d) => Lapis.read(us[d], es[d], gain));
+    const bits = this.data.leak.bits;
+    const integers = D.map((d) => Lapis.read(us[d], es[d], gain, bits));
     const A = D.map((d) => us[d] * 2 ** -(32 + es[d]));
-    return { lifted: integers, lift: 15 + gain, A, integers };
+    return { lifted: integers, lift: bits + gain, A, integers };
   }
 
   /** Mantissa and exponent of the membrane after 0..size-1 steps. */
@@ -191,10 +196,10 @@ Lapis.Run = class {
   }
 };
 
-/** A = min(floor(u 2**-(17 + e - r) + 1/2), 32767). */
-Lapis.read = (u, e, gain) => {
-  const shift = Math.min(40, Math.max(1, e - gain + 17));
-  return Math.min(32767, Math.floor((u + 2 ** (shift - 1)) / 2 ** shift));
+/** A = min(floor(u 2**-(32 - bits + e - r) + 1/2), 2**bits - 1). */
+Lapis.read = (u, e, gain, bits) => {
+  const shift = Math.min(40, Math.max(1, e - gain + 32 - bits));
+  return Math.min(2 ** bits - 1, Math.floor((u + 2 ** (shift - 1)) / 2 ** shift));
 };
 
 /** round(log2 z), exactly: z = m 2**e, m in [1/2, 1). */

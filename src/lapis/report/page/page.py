@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 import lapis
@@ -21,7 +22,7 @@ from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
 from lapis.files import write_atomically
 from lapis.report.checks import int8_ratio
-from lapis.report.page.explained import Explained
+from lapis.report.page.explained import Attention, Explained
 from lapis.report.page.rollout import rollout
 from lapis.trace import Point
 
@@ -53,11 +54,15 @@ def render(explained: Explained) -> str:
     return fill("explain", title, payload(explained), SCRIPTS)
 
 
-def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...]) -> str:
-    """The page of a command: the frame that all pages share with its body, title, style, data and scripts in place."""
+def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...], live: bool = False) -> str:
+    """The page of a command: the frame that all pages share with its body, title, style, data and scripts in place.
+
+    A `live` page also gets the controls that take a picture, and may run WebAssembly.
+    """
     parts = {
         "@VERB@": verb,
-        "@BODY@": _part(f"{verb}.html").rstrip(),
+        "@BODY@": _part(f"{verb}.html").replace("@LIVE@\n", _part("live.html") if live else "").rstrip(),
+        "@ENGINE@": " 'wasm-unsafe-eval'" if live else "",
         "@TITLE@": _escape(title),
         "@STYLE@": _part("style.css"),
         # In an HTML script only '<' can end the script or start a comment; JSON allows it as an escape.
@@ -80,40 +85,47 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     config, tally = explained.config, explained.tally
     blocks, points, codes = _codes(explained, limit)
     estimates = side_by_side(config, tally)
-    names = explained.class_names or tuple(f"class {number}" for number in range(config.classes))
-    return {
-        "version": lapis.__version__,
+    return network_facts(config, explained.class_names, explained.attention) | {
         "model": explained.model,
         "executor": explained.executor,
         "picture": explained.picture,
         "label": explained.label,
         "note": explained.note,
-        "config": config.to_dict(),
-        "tokens": config.tokens,
-        "grid": config.grid,
-        "channels": config.head_width,
-        "sqrtHalf": SQRT_HALF,
         "image": data_url(explained.image),
-        "classes": list(names),
         "logits": [float(value) for value in explained.logits],
         "blocks": blocks,
         "points": points,
         "codes": codes,
-        "tau": explained.tau.astype(float).tolist(),
-        "delays": _delays(explained),
-        "leak": None
-        if explained.leak is None
-        else {"mantissa": explained.leak.mantissa.tolist(), "exponent": explained.leak.exponent.tolist()},
-        "readout": None
-        if explained.readout is None
-        else {"scale": explained.readout.scale.tolist(), "shift": explained.readout.shift.tolist()},
-        "decides": "patches" if config.mean_pooling else "class token",
         "rollout": [float(f"{share:.6g}") for share in rollout(explained)],
         "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
         "int8_ratio": int8_ratio(config, tally),
         "energy": [energy_rows(estimate) for estimate in estimates],
+    }
+
+
+def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: Attention) -> dict[str, Any]:
+    """The data for the script that do not depend on an image."""
+    leak, readout = attention.leak, attention.readout
+    return {
+        "version": lapis.__version__,
+        "config": config.to_dict(),
+        "tokens": config.tokens,
+        "grid": config.grid,
+        "channels": config.head_width,
+        "sqrtHalf": SQRT_HALF,
+        "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
+        "tau": attention.tau.astype(float).tolist(),
+        "delays": _delays(attention.delays),
+        "leak": leak
+        and {
+            "mantissa": leak.mantissa.tolist(),
+            "exponent": leak.exponent.tolist(),
+            "bits": config.affinity_bits,
+        },
+        "readout": readout and {"scale": readout.scale.tolist(), "shift": readout.shift.tolist()},
+        "decides": "patches" if config.mean_pooling else "class token",
     }
 
 
@@ -164,10 +176,10 @@ def _spread(config: LapisConfig, count: int) -> list[int]:
     return [round(index * (config.depth - 1) / (count - 1)) for index in range(count)]
 
 
-def _delays(explained: Explained) -> dict[str, Any] | None:
-    if explained.delays is None:
+def _delays(delays: npt.NDArray[np.int64] | None) -> dict[str, Any] | None:
+    if delays is None:
         return None
-    table = explained.delays.astype("<u4")
+    table = delays.astype("<u4")
     return {"offsets": table.shape[1], "table": base64.b64encode(zlib.compress(table.tobytes())).decode()}
 
 

@@ -6,7 +6,6 @@ const STEP_MILLISECONDS = 260;
 Lapis.Raster = class {
   constructor(page) {
     this.page = page;
-    this.run = page.run;
     this.playing = null;
     this.step = this.run.T;
     const { data, T } = this.run;
@@ -28,6 +27,10 @@ Lapis.Raster = class {
     byId("play").addEventListener("click", () => (this.playing ? this.stop() : this.play()));
     byId("raster-svg").addEventListener("click", () => this.saveSvg());
     byId("raster-csv").addEventListener("click", () => this.saveCsv());
+  }
+
+  get run() {
+    return this.page.run;
   }
 
   play() {

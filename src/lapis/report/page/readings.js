@@ -12,10 +12,13 @@ function describe(host, facts) {
 Lapis.Readings = class {
   constructor(page) {
     this.page = page;
-    this.run = page.run;
     byId("sort-channels").addEventListener("change", () => this.drawLatencies());
     Dom.radios(document.querySelector('[data-choice="axis"]'), (axis) => page.set({ axis }));
     Dom.roving(byId("nearest"), ".near", () => {});
+  }
+
+  get run() {
+    return this.page.run;
   }
 
   draw() {

@@ -4,16 +4,28 @@
 Lapis.Summary = class {
   constructor(page) {
     this.page = page;
-    this.run = page.run;
-    this.fillHero();
     this.fillNotes();
-    this.buildActivity();
+    Dom.roving(
+      byId("activity"),
+      "button.cell",
+      () => {},
+      () => this.run.data.blocks.length,
+    );
     byId("convention").append(
       ...this.run.data.energy.map((made) =>
         element("option", { value: made.convention, textContent: made.convention }),
       ),
     );
     byId("convention").addEventListener("input", () => page.set({ convention: byId("convention").value }));
+  }
+
+  get run() {
+    return this.page.run;
+  }
+
+  load() {
+    this.fillHero();
+    this.buildActivity();
   }
 
   fillHero() {
@@ -124,16 +136,11 @@ Lapis.Summary = class {
       return line;
     });
     const table = byId("activity");
+    const focused = [...table.querySelectorAll("button.cell")].indexOf(document.activeElement);
     table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
     const cells = [...table.querySelectorAll("button.cell")];
-    if (!cells.length) return;
-    Dom.oneStop(cells);
-    Dom.roving(
-      table,
-      "button.cell",
-      () => {},
-      () => data.blocks.length,
-    );
+    if (cells.length) Dom.oneStop(cells, cells[focused]);
+    cells[focused]?.focus({ preventScroll: true });
   }
 
   draw() {

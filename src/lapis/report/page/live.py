@@ -1,0 +1,114 @@
+"""The live explain page: a packed network and the engine in one HTML file, which explains pictures in the browser.
+
+The page holds the packed file as it is and the C engine as WebAssembly (`make wasm` builds it), so that a picture is
+prepared and classified in the browser by the code that also runs natively, with equal codes and logits. It also holds
+the logits of its first picture, and uses an engine only if it answers with them.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lapis import models, pack
+from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.deploy.network import Network
+from lapis.energy.counts import neurons
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels
+from lapis.report.checks import INT8_COSTS
+from lapis.report.page.energy_rule import energy_rule, energy_rules
+from lapis.report.page.evidence import TOP_CLASSES, describe_occlusion, tile_side
+from lapis.report.page.explained import check_explainable
+from lapis.report.page.from_network import attention_of
+from lapis.report.page.open import open_image
+from lapis.report.page.page import SCRIPTS, data_url, fill, network_facts, write_html
+from lapis.runtime.engine import check_runnable
+from lapis.runtime.session import Session
+from lapis.trace import POINTS
+
+# The engine as WebAssembly, fastest first, and what each needs of a browser.
+MODULES = {"engine_relaxed.wasm": "relaxed 128-bit vectors", "engine.wasm": "128-bit vectors"}
+# Pictures to try before there is one of the reader's own.
+SAMPLES = 10
+# app.js starts the page, so it comes last.
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "engine.js", "measures.js", "live.js", SCRIPTS[-1])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A picture that the page offers; its caption is shown as the name of the picture."""
+
+    image: Pixels
+    name: str
+
+
+def write_live_page(path: str | Path, model: str | Path, image: str | Path | None = None) -> int:
+    """Write the live page of any deployable model and return its size in bytes; it opens on `image` if one is given."""
+    opened = models.open(model)
+    network = opened.network()
+    file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
+    first = [] if image is None else [Sample(open_image(image)[0], Path(image).name)]
+    return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples()))
+
+
+def render_live(network: Network, file: bytes, name: str, samples: list[Sample]) -> str:
+    """The whole page as text; `file` is the packed network."""
+    data = live_payload(network, file, name, samples)
+    return fill("explain", f"Lapis explains your pictures with {name}", data, LIVE_SCRIPTS, live=True)
+
+
+def live_payload(network: Network, file: bytes, name: str, samples: list[Sample]) -> dict[str, Any]:
+    """All data for the script: the network, its file, the engine, the rules of the energy, pictures to try."""
+    config = network.config
+    check_live(network)
+    side = tile_side(config.grid)
+    return network_facts(config, network.class_names, attention_of(network)) | {
+        "model": name,
+        "blocks": list(range(config.depth)),
+        "points": list(POINTS),
+        "neurons": {point: neurons(config, point) for point in POINTS},
+        "engines": [{"name": MODULES[name], "code": _text(module(name))} for name in MODULES],
+        "file": _text(file),
+        "energy_rules": energy_rules(config),
+        "int8_rule": energy_rule(config, costs=INT8_COSTS),
+        "occlusion": {"side": side, "classes": TOP_CLASSES, "says": describe_occlusion(side)},
+        "samples": [{"name": sample.name, "image": data_url(sample.image)} for sample in samples],
+        # As text: JavaScript's numbers have 53 bits.
+        "first_logits": [str(logit) for logit in Session(network).watch_integers(samples[0].image).logits[0]],
+    }
+
+
+def check_live(network: Network) -> None:
+    """Raise an error for a network that a live page cannot run."""
+    check_explainable(network.config)
+    if not network.exact:
+        raise LapisError(
+            f"weight_bits={network.config.weight_bits}: the engine of a live page runs integer weights; "
+            "convert with 2 to 8 bits, or leave out --live"
+        )
+    check_runnable(network)
+
+
+def module(name: str) -> bytes:
+    """One of MODULES."""
+    found = files("lapis.report.page") / name
+    if not found.is_file():
+        raise LapisError(f"this build has no {name}, an engine for browsers; in a checkout, `make wasm` builds it")
+    return found.read_bytes()
+
+
+def packaged_samples() -> list[Sample]:
+    """One packaged image of each class of CIFAR-10."""
+    images, labels = load_slice()
+    firsts = [int(np.flatnonzero(labels == label)[0]) for label in range(SAMPLES)]
+    return [Sample(images[index], f"{CIFAR10_CLASSES[labels[index]]}, CIFAR-10 test image {index}") for index in firsts]
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,26 @@
+// node engine_in_node.mjs ENGINE.JS JOBS.JSON: the engine of the live page outside a browser, for test_engine.py.
+// A job is {module, file, pictures: [{pixels, width, height}], codes}; `codes` is the file that takes all codes.
+import { readFileSync, writeFileSync } from "node:fs";
+import { runInThisContext } from "node:vm";
+
+const [script, list] = process.argv.slice(2);
+const Lapis = runInThisContext(`const Lapis = {};\n${readFileSync(script, "utf8")}\nLapis;`);
+
+async function answer({ module, file, pictures, codes }) {
+  let engine;
+  try {
+    engine = await Lapis.Engine.open(readFileSync(module), readFileSync(file));
+  } catch (error) {
+    return { error: error.message, rule: error.rule ?? null, trap: error instanceof WebAssembly.RuntimeError };
+  }
+  const runs = pictures.map(({ pixels, width, height }) => {
+    const prepared = engine.prepare({ pixels: readFileSync(pixels), width, height });
+    return { prepared, ...engine.watch(prepared) };
+  });
+  writeFileSync(codes, Buffer.concat(runs.flatMap((run) => [run.prepared, Buffer.from(run.codes.buffer)])));
+  return { logits: runs.map((run) => run.integers.map(String)), real: runs.map((run) => run.logits) };
+}
+
+const answers = [];
+for (const job of JSON.parse(readFileSync(list, "utf8"))) answers.push(await answer(job));
+process.stdout.write(JSON.stringify(answers));

@@ -1,0 +1,182 @@
+"""The C library by itself: csrc/lapis.h opens packed files, resizes pictures and answers as Session does."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lapis import assets, native
+from lapis.config import LapisConfig
+from lapis.data.slice import load_slice
+from lapis.deploy.synthetic import random_network
+from lapis.errors import LapisError
+from lapis.pack import load, pack
+from lapis.preprocess import Preprocess
+from lapis.runtime import Session, opened
+from lapis.runtime.opened import RefusedFileError
+from tests.networks import small_config
+from tests.pack.damage import CONFIG, DAMAGES, Damage
+from tests.runtime.c_network import CNetwork
+from tools.format_vector import ROOT, VECTOR, answer, pixels
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="the native library is not built")
+
+FILES: list[dict[str, Any]] = json.loads(VECTOR.read_text())
+REAL_IMAGES = 32
+
+
+@pytest.fixture(scope="module")
+def sound() -> dict[LapisConfig, bytes]:
+    return {config: pack(random_network(config)) for config in {damage.config for damage in DAMAGES}}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: f"rule {damage.rule}: {damage.word}")
+def test_a_file_that_breaks_a_rule_is_refused_for_that_rule(sound: dict[LapisConfig, bytes], damage: Damage) -> None:
+    with pytest.raises(RefusedFileError) as caught, CNetwork(damage.change(sound[damage.config])):
+        pass
+    assert (caught.value.status, caught.value.rule) == (opened.BAD_FILE, damage.rule)
+    assert str(caught.value).isprintable()
+
+
+def test_the_rules_are_those_of_the_specification() -> None:
+    table = (ROOT / "docs" / "format.md").read_text().partition("## Readers must reject")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.*?) \| [^|]*\|$", table.replace(r"\|", "\0"), flags=re.MULTILINE)
+    plain = {int(number): re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for number, text in rows}
+    stated = (ROOT / "csrc" / "runtime" / "rules.inc").read_text()
+    found = re.findall(r'^RULE\((\d+), "(.*)"\)$', stated, flags=re.MULTILINE)
+    assert {int(number): text.replace('\\"', '"') for number, text in found} == {
+        number: text.replace("\0", "|").replace("`", "").replace("²", "^2") for number, text in plain.items()
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file["file"])
+def test_it_answers_the_test_vector(file: dict[str, Any]) -> None:
+    network = load(ROOT / file["file"])
+    with CNetwork(ROOT / file["file"]) as c:
+        for image in file["images"]:
+            assert hashlib.sha256(c.prepare(pixels(image)).tobytes()).hexdigest() == image["resized_sha256"]
+            assert answer(network, image, *c.watch(pixels(image))) == image
+
+
+@pytest.mark.parametrize("name", assets.names())
+def test_it_answers_real_images_as_session_does(name: str) -> None:
+    images = load_slice().images[:REAL_IMAGES]
+    path = assets.find(name)
+    assert path is not None
+    session = Session(load(path))
+    with CNetwork(path, threads=2) as c:
+        logits = c.run(images)
+        assert c.class_names == session.class_names
+        wanted = session.predict(list(images), k=5)
+        for row, best in zip(logits, wanted, strict=True):
+            assert c.best(row, 5) == [one.index for one in best]
+            assert [np.float32(c.real(int(row[one.index]))) for one in best] == [np.float32(one.logit) for one in best]
+        assert (c.run(images[:1]) == logits[:1]).all()
+
+
+@given(
+    height=st.integers(1, 150),
+    width=st.integers(1, 150),
+    size=st.integers(1, 24),
+    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "lanczos"]),
+    crop=st.floats(0.1, 1.0),
+    seed=st.integers(0, 1 << 16),
+)
+@settings(max_examples=40, deadline=None)
+def test_it_resizes_pictures_as_python_does(
+    height: int, width: int, size: int, interpolation: Any, crop: float, seed: int
+) -> None:
+    config = small_config(image_size=size, patch_size=size, width=2, heads=1, depth=1, mlp_ratio=1)
+    preprocess = Preprocess(size, interpolation=interpolation, crop=crop)
+    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    with CNetwork(_packed(config, preprocess)) as c:
+        assert (c.prepare(image) == preprocess.resize(image)).all()
+
+
+def _packed(config: LapisConfig, preprocess: Preprocess) -> bytes:
+    return pack(dataclasses.replace(random_network(config), preprocess=preprocess))
+
+
+def test_a_batch_of_pictures_of_any_size_is_answered_one_by_one() -> None:
+    images = np.random.default_rng(3).integers(0, 256, (19, 13, 9, 3), dtype=np.uint8)
+    with CNetwork(pack(random_network(CONFIG)), threads=2, flags=opened.LOW_MEMORY) as c:
+        assert (c.run(images) == np.concatenate([c.run(image[None]) for image in images])).all()
+
+
+def test_a_picture_that_is_too_narrow_is_refused_by_both() -> None:
+    narrow = np.zeros((1, 200_000, 3), np.uint8)
+    with pytest.raises(LapisError, match="too narrow"):
+        Preprocess(128).resize(narrow)
+    config = small_config(image_size=128, patch_size=16, depth=1)
+    with CNetwork(pack(random_network(config))) as c, pytest.raises(RefusedFileError, match="too narrow"):
+        c.prepare(narrow)
+
+
+def test_what_is_no_file_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(RefusedFileError) as caught, CNetwork(path):
+            pass
+        assert caught.value.status == opened.CANNOT_READ
+
+
+def test_valid_files_that_the_engine_does_not_run_are_told_apart() -> None:
+    with pytest.raises(RefusedFileError) as caught, CNetwork(pack(random_network(CONFIG.replace(weight_bits=32)))):
+        pass
+    assert caught.value.status == opened.UNSUPPORTED
+
+
+@pytest.mark.parametrize(("threads", "flags"), [(0, 0), (257, 0), (1, 2)])
+def test_arguments_out_of_range_are_refused(threads: int, flags: int) -> None:
+    with pytest.raises(RefusedFileError, match=r"threads=\d+ must be 1 to 256"), CNetwork(b"", threads, flags):
+        pass
+
+
+def test_names_in_any_script_reach_the_program() -> None:
+    names = ("cat", "Käse", "\U0001f600\u732b")
+    data = pack(dataclasses.replace(random_network(small_config(classes=3)), class_names=names))
+    with CNetwork(data) as c:
+        assert c.class_names == names
+
+
+def test_classes_that_round_to_the_same_real_logit_keep_their_order() -> None:
+    with CNetwork(pack(random_network(small_config(classes=3)))) as c:
+        large = 1 << 40
+        assert c.real(large) == c.real(large + 1)
+        assert c.best(np.array([large, large + 1, large], np.int64), 3) == [0, 1, 2]
+        assert c.best(np.array([1, 1 << 41, -5], np.int64), 2) == [1, 0]
+
+
+def test_a_session_of_a_file_equals_one_of_its_network(tmp_path: Path) -> None:
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(pack(random_network(CONFIG)))
+    images = np.random.default_rng(1).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
+    of_file, of_network = Session(path), Session(load(path))
+    assert of_file.executor == of_network.executor != "numpy"
+    assert (of_file.run(images) == of_network.run(images)).all()
+    assert of_file.memory() == of_network.memory()
+
+
+def test_a_file_that_is_exchanged_while_a_session_opens_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(pack(random_network(CONFIG)))
+    other = pack(random_network(CONFIG.replace(image_size=16)))
+    actual = opened.open_file
+
+    def exchanged(*arguments: Any) -> Any:
+        path.write_bytes(other)
+        return actual(*arguments)
+
+    monkeypatch.setattr(opened, "open_file", exchanged)
+    with pytest.raises(LapisError, match="changed while it was read"):
+        Session(path)
