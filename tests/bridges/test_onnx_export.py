@@ -131,14 +131,22 @@ def test_a_ladder_by_table_equals_its_comparisons(data: st.DataObject, levels: i
     np.testing.assert_array_equal(table.codes[cell, place], expected)
 
 
+@pytest.mark.parametrize("bits", [15, 9, 8, 4, 1])
+@pytest.mark.parametrize("modes", [SIGNED, UNSIGNED])
+def test_every_width_of_affinities_agrees(bits: int, modes: ActivationModes) -> None:
+    _agrees(wide_network(affinity_bits=bits, modes=modes))
+
+
+@pytest.mark.parametrize("bits", [15, 8, 1])
 @pytest.mark.parametrize("tau", [0.02, 0.5, 3.0, 40.0, 1e5])
-def test_affinities_of_16_bits_and_near_exponents_equal_the_leak(tau: float) -> None:
+def test_mantissas_of_16_bits_and_near_exponents_equal_the_leak(tau: float, bits: int) -> None:
     us, es = leak_table(*leak_factor([tau]), 400)
     mantissa, exponent = onnx_tables.affinity_parts(us, es)
     nearest, distance = np.triu_indices(400)
     behind = np.minimum(exponent[0, distance] - exponent[0, nearest], onnx_tables.VANISHED)
-    seen = np.minimum(np.floor(mantissa[0, distance] * np.exp2(-1 - behind) + 0.5), 32767)
-    np.testing.assert_array_equal(seen, read(us[0, distance], es[0, distance], es[0, nearest]))
+    halved = np.exp2(bits - 16 - behind)
+    seen = np.minimum(np.floor(mantissa[0, distance] * halved + np.float32(0.5)), (1 << bits) - 1)
+    np.testing.assert_array_equal(seen, read(us[0, distance], es[0, distance], es[0, nearest], bits))
 
 
 def test_codes_are_as_far_apart_as_their_thermometers() -> None:
@@ -147,8 +155,9 @@ def test_codes_are_as_far_apart_as_their_thermometers() -> None:
     np.testing.assert_array_equal((30 - rows @ rows.T) // 2, np.abs(codes[:, None] - codes))
 
 
-@pytest.mark.parametrize("k", range(15, 31))
-def test_masses_are_halved_as_often_as_the_definition_says(k: int) -> None:
-    edges = onnx_tables.mass_edges(65538, 32767)
-    edge = int(edges[k - 15])
-    assert edge * edge >= 1 << (2 * k - 1) > (edge - 1) * (edge - 1)
+@pytest.mark.parametrize(("bits", "last"), [(15, 32), (1, 17)])
+def test_masses_are_halved_as_often_as_the_definition_says(bits: int, last: int) -> None:
+    edges = onnx_tables.mass_edges(65538, bits).tolist()
+    assert len(edges) == last - bits
+    for k, edge in enumerate(edges, start=bits):
+        assert edge * edge >= 1 << (2 * k - 1) > (edge - 1) * (edge - 1)

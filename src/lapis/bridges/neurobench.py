@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from neurobench.metrics.abstract import AccumulatedMetric, StaticMetric
-from neurobench.models import NeuroBenchModel
 from torch import Tensor, nn
 
 from lapis.convert import TorchExecutor, to_model
@@ -22,6 +20,12 @@ from lapis.energy.counts import deliveries, dense_model, head, patch_embedding
 from lapis.errors import LapisError
 from lapis.pack import pack
 from lapis.trace import Tally
+
+try:
+    from neurobench.metrics.abstract import AccumulatedMetric, StaticMetric
+    from neurobench.models import NeuroBenchModel
+except ImportError as error:
+    raise ImportError(f"this bridge needs NeuroBench: pip install 'lapis-snn[neurobench]' ({error})") from error
 
 __all__ = ["FirstSpikeOperations", "FirstSpikeSparsity", "LapisModel", "PackedFootprint"]
 

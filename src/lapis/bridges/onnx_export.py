@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,31 +20,35 @@ from lapis.bridges.onnx_graph import Graph
 from lapis.deploy import arithmetic
 from lapis.deploy.network import Layer, Network, Norm, array_kinds
 from lapis.errors import LapisError
-from lapis.ops.integer_attention.reference import AFFINITY_BITS, AFFINITY_MAX
 from lapis.positions import relative_offsets
 from lapis.trace import Point
 
 IMAGES, INTEGER_LOGITS, LOGITS = "images", "integer_logits", "logits"
 # An ONNX file is one protocol buffer, which ends at 2 GiB.
 MAX_BYTES = 2_000_000_000
-# Affinities of 15 bits are multiplied as two bytes: 7 low bits, and 8 high bits.
-LOW_BITS = 7
+# Affinities of more than 8 bits are multiplied as two bytes: 7 low bits, and at most 8 high bits.
+BYTE, LOW_BITS = 8, 7
 
 FLOAT, INT = np.float32, np.int32
 
 
 def export(network: Network, watched: bool = False) -> bytes:
     """The network as an ONNX file; `watched` adds the codes at every measuring point, named BLOCK.POINT, as outputs."""
+    return written(Writer, network, watched)
+
+
+def written(kind: type[Writer], network: Network, watched: bool) -> bytes:
+    """The file that a kind of writer makes of a network."""
     _check(network)
     config = network.config
-    writer = Writer(network, watched)
+    writer = kind(network, watched)
     stream = writer.embed()
     for index in range(config.depth):
         stream = writer.attention(index, stream)
         stream = writer.feed_forward(index, stream)
     writer.classify(stream)
     outputs: dict[str, tuple[Any, list[int | str]]] = {
-        INTEGER_LOGITS: (np.int64, ["batch", config.classes]),
+        INTEGER_LOGITS: (kind.logit_kind, ["batch", config.classes]),
         LOGITS: (FLOAT, ["batch", config.classes]),
     }
     outputs |= {name: (np.int8, ["batch", config.tokens, width]) for name, width in writer.points.items()}
@@ -74,6 +78,8 @@ def _check(network: Network) -> None:
 class Writer:
     """Adds the steps of one network to a graph. Values are named by strings; the stream is int32 (B, N, D)."""
 
+    logit_kind: ClassVar[type] = np.int64
+
     def __init__(self, network: Network, watched: bool) -> None:
         self.network, self.watched = network, watched
         self.graph = Graph()
@@ -95,10 +101,14 @@ class Writer:
         unit = np.int64(1) << network.patch_shift.astype(np.int64)
         moved = g.quotient(g.add("Add", total, unit // 2), unit)
         tokens = self._saturate(g.add("Add", moved, network.position[1:].astype(np.int64)), np.int64)
+        return self._with_class_token(g.cast(tokens, INT))
+
+    def _with_class_token(self, tokens: str) -> str:
+        g, network = self.graph, self.network
         first = arithmetic.saturate(network.position[:1].astype(np.int64))[None]
         batch = g.add("Slice", g.add("Shape", IMAGES), np.array([0]), np.array([1]))
-        repeated = g.add("Expand", first, g.add("Concat", batch, np.array([1, config.width]), axis=0))
-        return g.add("Concat", repeated, g.cast(tokens, INT), axis=1)
+        repeated = g.add("Expand", first, g.add("Concat", batch, np.array([1, network.config.width]), axis=0))
+        return g.add("Concat", repeated, tokens, axis=1)
 
     def attention(self, index: int, stream: str) -> str:
         """The stream after the first half of a block."""
@@ -114,7 +124,7 @@ class Writer:
         affinity = self._affinity(index, self._distance(index, q, k))
         scaled = self._mix(affinity, v)
         mixed = g.reshape(g.transpose(scaled, 0, 2, 1, 3), 0, config.tokens, config.width)
-        mixed = g.add("Add", g.add("Mul", mixed, block.readout.scale), block.readout.shift)
+        mixed = self._affine(mixed, block.readout.scale, block.readout.shift)
         return self._add_to_stream(stream, self._layer(block.proj, "readout", self._fire(index, "readout", mixed)))
 
     def feed_forward(self, index: int, stream: str) -> str:
@@ -136,10 +146,8 @@ class Writer:
             twice = g.add("Add", g.add("Mul", total, np.int64(2)), np.int64(patches))
             pooled = g.quotient(twice, np.int64(2 * patches))
         else:
-            pooled = g.cast(g.add("Gather", stream, np.int64(0), axis=1), np.int64)
-        scaled = g.add("Mul", self._standardise(pooled), FLOAT(1 << arithmetic.POOLED_BITS))
-        rounded = g.add("Floor", g.add("Add", scaled, FLOAT(0.5)))
-        token = g.add("Clip", rounded, FLOAT(arithmetic.INT16.min), FLOAT(arithmetic.INT16.max))
+            pooled = g.add("Gather", stream, np.int64(0), axis=1)
+        token = self._pooled_token(pooled)
         # The sums have up to 53 bits: exact in float64, in any order.
         weight = g.cast(g.constant(network.head_weight.T), np.float64)
         product = g.cast(g.add("MatMul", g.cast(token, np.float64), weight), np.int64)
@@ -147,9 +155,16 @@ class Writer:
         unit = np.float64(2.0 ** -(arithmetic.POOLED_BITS + network.head_exponent))
         g.call(g.cast(g.add("Mul", g.cast(logits, np.float64), unit), FLOAT), LOGITS)
 
+    def _pooled_token(self, pooled: str) -> str:
+        g = self.graph
+        scaled = g.add("Mul", self._standardise(pooled), FLOAT(1 << arithmetic.POOLED_BITS))
+        rounded = g.add("Floor", g.add("Add", scaled, FLOAT(0.5)))
+        return g.add("Clip", rounded, FLOAT(arithmetic.INT16.min), FLOAT(arithmetic.INT16.max))
+
     def _standardise(self, stream: str) -> str:
-        """LayerNorm without gain and shift of int64 (..., D), as `arithmetic.standardise` defines it."""
+        """LayerNorm without gain and shift of integers (..., D), as `arithmetic.standardise` defines it."""
         g, width = self.graph, self.network.config.width
+        stream = g.cast(stream, np.int64)
         total = g.sum(stream)
         twice = g.add("Add", g.add("Mul", total, np.int64(2)), np.int64(width))
         mean = g.quotient(twice, np.int64(2 * width))
@@ -163,15 +178,16 @@ class Writer:
         return g.add("Mul", g.cast(centred, FLOAT), rstd)
 
     def _norm(self, norm: Norm, stream: str) -> str:
-        g = self.graph
-        unit = self._standardise(g.cast(stream, np.int64))
-        return g.add("Add", g.add("Mul", unit, norm.gain), norm.shift)
+        return self._affine(self._standardise(stream), norm.gain, norm.shift)
+
+    def _affine(self, x: str, scale: Any, shift: Any) -> str:
+        return self.graph.add("Add", self.graph.add("Mul", x, scale), shift)
 
     def _layer(self, layer: Layer, point: Point, codes: str) -> str:
         """A linear layer on codes. Bytes are unsigned: signed codes are moved by T, the zero point of the product."""
         g, low = self.graph, self.network.low(point)
         total = g.add("MatMulInteger", self._bytes(codes, point), np.ascontiguousarray(layer.weight.T), np.uint8(-low))
-        return g.add("Add", g.add("Mul", g.cast(total, FLOAT), layer.scale), layer.shift)
+        return self._affine(g.cast(total, FLOAT), layer.scale, layer.shift)
 
     def _bytes(self, codes: str, point: Point) -> str:
         """Codes as bytes above the lowest one."""
@@ -195,14 +211,14 @@ class Writer:
             self.points[name] = self.network.config.hidden if point == "mlp_hidden" else self.network.config.width
 
     def _ladder(self, pre: str, table: onnx_tables.Ladder) -> str:
-        g = self.graph
-        cell = g.add("Add", g.add("Mul", pre, table.factor), table.offset)
+        g, shape = self.graph, (-1, self.network.config.tokens, self.network.config.hidden)
+        cell = self._affine(pre, table.factor, table.offset)
         cell = g.cast(g.add("Clip", cell, FLOAT(0), FLOAT(onnx_tables.CELLS - 1)), INT)
         place = g.add("Mul", cell, INT(len(table.edges) + 1))
         for edges in table.edges:
-            passed = g.add("GreaterOrEqual", pre, g.add("Gather", edges, cell))
+            passed = g.add("GreaterOrEqual", pre, g.lookup(edges, cell, *shape))
             place = g.add("Add", place, g.cast(passed, INT))
-        return g.add("Gather", table.codes.reshape(-1).astype(FLOAT), place)
+        return g.lookup(table.codes.reshape(-1).astype(FLOAT), place, *shape)
 
     def _distance(self, index: int, q: str, k: str) -> str:
         """The l1 distances (B, H, N, N), int32: codes as rows of +1 and -1, whose product counts what differs."""
@@ -227,35 +243,42 @@ class Writer:
         return g.add("Add", distance, delay)
 
     def _affinity(self, index: int, distance: str) -> str:
-        """Affinities (B, H, N, N) of 15 bits as float32, in which all of this is exact."""
-        g = self.graph
+        """Affinities (B, H, N, N) as float32, in which all of this is exact."""
+        g, bits = self.graph, self.network.config.affinity_bits
         mantissa, exponent = onnx_tables.affinity_parts(*self.membranes[index])
         heads, size = mantissa.shape
+        shape = (-1, heads, self.network.config.tokens, self.network.config.tokens)
         place = g.add("Add", distance, (np.arange(heads, dtype=INT) * INT(size))[:, None, None])
-        power = g.add("Gather", exponent.reshape(-1), place)
+        power = g.lookup(exponent.reshape(-1), place, *shape)
         # The nearest key has the least exponent, because affinities never rise with the distance.
         nearest = g.add("ReduceMin", power, np.array([-1]), keepdims=1)
         behind = g.add("Clip", g.add("Sub", power, nearest), FLOAT(0), FLOAT(onnx_tables.VANISHED))
-        halves = np.exp2(-1.0 - np.arange(onnx_tables.VANISHED + 1)).astype(FLOAT)
-        scaled = g.add(
-            "Mul", g.add("Gather", mantissa.reshape(-1), place), g.add("Gather", halves, g.cast(behind, INT))
-        )
-        return g.add("Min", g.add("Floor", g.add("Add", scaled, FLOAT(0.5))), FLOAT(AFFINITY_MAX))
+        halves = np.exp2(float(bits - onnx_tables.MANTISSA_BITS) - np.arange(onnx_tables.VANISHED + 1)).astype(FLOAT)
+        factor = g.lookup(halves, g.cast(behind, INT), *shape)
+        scaled = g.add("Mul", g.lookup(mantissa.reshape(-1), place, *shape), factor)
+        return g.add("Min", g.add("Floor", g.add("Add", scaled, FLOAT(0.5))), FLOAT((1 << bits) - 1))
 
     def _mix(self, affinity: str, v: str) -> str:
         """Sums of values (B, H, N, C), times the row's power of two."""
-        g, config = self.graph, self.network.config
+        g, config, bits = self.graph, self.network.config, self.network.config.affinity_bits
         values = g.reshape(g.cast(v, np.int8), 0, config.tokens, config.heads, config.head_width)
         values = g.transpose(values, 0, 2, 1, 3)
+        total = g.cast(self._sums(affinity, values), FLOAT)
+        mass = g.sum(g.cast(affinity, INT))
+        edges = onnx_tables.mass_edges(config.tokens, bits)
+        passed = g.sum(g.cast(g.add("GreaterOrEqual", mass, edges), INT))
+        halves = np.exp2(1.0 - bits - np.arange(len(edges) + 1)).astype(FLOAT)
+        return g.add("Mul", total, g.lookup(halves, passed, -1, config.heads, config.tokens, 1))
+
+    def _sums(self, affinity: str, values: str) -> str:
+        """Affinities times values, summed: one product of bytes, or two where an affinity does not fit one."""
+        g = self.graph
+        if self.network.config.affinity_bits <= BYTE:
+            return g.add("MatMulInteger", g.cast(affinity, np.uint8), values)
         high = g.add("Floor", g.add("Mul", affinity, FLOAT(2.0**-LOW_BITS)))
         low = g.add("Sub", affinity, g.add("Mul", high, FLOAT(1 << LOW_BITS)))
         high, low = (g.add("MatMulInteger", g.cast(part, np.uint8), values) for part in (high, low))
-        total = g.cast(g.add("Add", g.add("Mul", high, INT(1 << LOW_BITS)), low), FLOAT)
-        mass = g.sum(g.cast(affinity, INT))
-        edges = onnx_tables.mass_edges(config.tokens, AFFINITY_MAX)
-        passed = g.sum(g.cast(g.add("GreaterOrEqual", mass, edges), INT))
-        halves = np.exp2(-(AFFINITY_BITS - 1.0) - np.arange(len(edges) + 1)).astype(FLOAT)
-        return g.add("Mul", total, g.add("Gather", halves, passed))
+        return g.add("Add", g.add("Mul", high, INT(1 << LOW_BITS)), low)
 
     def _add_to_stream(self, stream: str, delta: str) -> str:
         g = self.graph

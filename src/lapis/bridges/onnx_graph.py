@@ -62,6 +62,14 @@ class Graph:
     def sum(self, value: str, axis: int = -1, keep: bool = True) -> str:
         return self.add("ReduceSum", value, np.array([axis], dtype=np.int64), keepdims=int(keep))
 
+    def lookup(self, table: Any, index: str, *shape: int) -> str:
+        """table[index] of a table with one axis, in `shape`, which is that of the index: -1 stands for the batch.
+
+        ONNX Runtime copies each element by itself for Gather; for this operator it takes a tenth of the time.
+        """
+        found = self.add("GatherElements", table, self.reshape(index, -1), axis=0)
+        return self.reshape(found, *shape)
+
     def quotient(self, value: str, divisor: Any) -> str:
         """floor(value / divisor) in int64: ONNX divides towards zero, but Mod has the sign of the divisor."""
         return self.add("Div", self.add("Sub", value, self.add("Mod", value, divisor)), divisor)

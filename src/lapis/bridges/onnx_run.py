@@ -56,15 +56,16 @@ def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
 def onnx_executors(network: Network) -> dict[str, Executor]:
     """The exported file at every level and number of threads, and first a graph that also gives all codes."""
     file = export(network)
-    table = {"onnx codes": Executor(_codes(network), "equal")}
+    table = {"onnx codes": onnx_codes(network, export(network, watched=True))}
     for level in LEVELS:
         for threads in THREADS:
             table[f"onnx {level} {threads}"] = Executor(_logits(network, file, level, threads), "equal")
     return table
 
 
-def _codes(network: Network) -> Any:
-    session = open_session(export(network, watched=True))
+def onnx_codes(network: Network, watched: bytes) -> Executor:
+    """A file that also gives all codes, in ONNX Runtime."""
+    session = open_session(watched)
     keys = [(block, point) for block in range(network.config.depth) for point in POINTS]
     names = [INTEGER_LOGITS, *(f"{block}.{point}" for block, point in keys)]
 
@@ -72,7 +73,7 @@ def _codes(network: Network) -> Any:
         logits, *codes = session.run(names, {IMAGES: images})
         return Watched(logits, Trace(network.config.window, dict(zip(keys, codes, strict=True))))
 
-    return run
+    return Executor(run, "equal")
 
 
 def _logits(network: Network, file: bytes, level: str, threads: int) -> Any:

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lapis.deploy import arithmetic
+from lapis.config import AFFINITY_BITS
+from lapis.deploy import arithmetic, leak
 from lapis.deploy.arithmetic import Codes, Float32
-from lapis.deploy.leak import READ_SHIFT
-from lapis.ops.integer_attention.reference import AFFINITY_BITS
 
 # Cells of a table that finds a level; with so many, two levels of a trained network hardly ever share one.
 CELLS = 1 << 10
-# An affinity is 0 where its exponent is so much larger than that of the nearest key: its mantissa has 16 bits.
+# The bits of a mantissa that an affinity needs: one more than the widest affinity has.
+MANTISSA_BITS = AFFINITY_BITS + 1
+# An affinity is 0 where its exponent is so much larger than that of the nearest key, whatever its width.
 VANISHED = AFFINITY_BITS + 3
 
 
@@ -72,22 +73,24 @@ def thermometer(levels: int) -> Codes:
 
 
 def affinity_parts(u: npt.NDArray[np.uint32], e: npt.NDArray[np.int64]) -> tuple[Float32, Float32]:
-    """Mantissas of 16 bits and exponents by distance (H, S), from which A = floor(m 2**-(1 + e - nearest e) + 1/2).
+    """Mantissas of 16 bits and exponents by distance (H, S): A = floor(m 2**-(16 - bits + e - nearest e) + 1/2).
 
     This is `leak.read`, whose shift is at least 17: the lowest 16 bits of u never count. Exponents are brought closer
     together where they are more than `VANISHED` apart, so that float32 holds them all exactly.
     """
     steps = np.minimum(np.diff(e, axis=1, prepend=e[:, :1]), VANISHED)
-    return (u >> np.uint32(READ_SHIFT - 1)).astype(np.float32), np.cumsum(steps, axis=1).astype(np.float32)
+    return (u >> np.uint32(leak.MANTISSA_BITS - MANTISSA_BITS)).astype(np.float32), np.cumsum(steps, axis=1).astype(
+        np.float32
+    )
 
 
-def mass_edges(tokens: int, largest: int) -> npt.NDArray[np.int32]:
+def mass_edges(tokens: int, bits: int) -> npt.NDArray[np.int32]:
     """The masses from which on one more halving is needed, up to that of a row with `tokens` largest affinities.
 
-    mass >= 2**(k - 1/2) rounded up, for k = AFFINITY_BITS and on: the mass of a row is at least 2**14.
+    mass >= 2**(k - 1/2) rounded up, for k = bits and on: the mass of a row is at least 2**(bits - 1).
     """
-    edges, k = [], AFFINITY_BITS
-    while (edge := _root_ceiling(1 << (2 * k - 1))) <= min(tokens * largest, (1 << 31) - 1):
+    edges, k = [], bits
+    while (edge := _root_ceiling(1 << (2 * k - 1))) <= min(tokens * ((1 << bits) - 1), (1 << 31) - 1):
         edges.append(edge)
         k += 1
     return np.array(edges, dtype=np.int32)

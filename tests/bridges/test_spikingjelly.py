@@ -1,0 +1,278 @@
+"""In the real SpikingJelly a first-spike neuron fires as the simulator's, and its counter counts what ours does."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lapis.config import ActivationModes, LeastCodes, Mode
+from lapis.deploy import simulate
+from lapis.deploy.network import Layer, Network
+from lapis.deploy.neuron import follow_neuron
+from lapis.deploy.simulate import integrate, mix, relate
+from lapis.energy.counts import deliveries
+from lapis.errors import LapisError
+from lapis.nn import LapisAttention, calibrate
+from lapis.nn.pixels import normalise
+from lapis.preprocess import Preprocess
+from lapis.spikes import encode, split_on_off
+from lapis.trace import Point, Tally, Trace
+from tests.networks import images_for, small_config, small_model, wide_network
+
+# Sums of float32 in another order; a code is a whole number.
+ROUNDING = 1e-4
+DEADLINES = LeastCodes(attention_in=2, qk=3, v=2, readout=1, mlp_in=1, mlp_hidden=4)
+
+
+@pytest.fixture(scope="module")
+def bridge() -> ModuleType:
+    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install 'lapis-snn[spikingjelly]'")
+    import lapis.bridges.spikingjelly
+
+    return lapis.bridges.spikingjelly
+
+
+@pytest.fixture(params=[("unsigned", 1), ("signed", 1), ("signed", 3)], ids=["unsigned", "signed", "deadlines"])
+def deployed(request: pytest.FixtureRequest) -> tuple[Network, Trace]:
+    """A deployed network, and the codes of the spikes that its simulator fired on two images."""
+    mode, least = request.param
+    network = wide_network(
+        modes=ActivationModes.all(mode), least_codes=DEADLINES if least > 1 else LeastCodes(), window=7
+    )
+    return network, simulate(network, images_for(network, 2)).trace
+
+
+def _train(network: Network, point: Point, codes: Any) -> torch.Tensor:
+    """The simulator's spikes at a point, (T, B, N, n) or with OFF neurons (T, B, N, 2 n)."""
+    window = network.config.window
+    return torch.from_numpy(encode(split_on_off(codes, window) if network.low(point) < 0 else codes, window)).float()
+
+
+def _part(network: Network, block: int, part: int) -> Layer:
+    """One of q, k and v as a layer of its own."""
+    layer, width = network.blocks[block].qkv, network.config.width
+    rows = slice(part * width, (part + 1) * width)
+    return Layer(layer.weight[rows], layer.scale[rows], layer.shift[rows])
+
+
+def _synapses(network: Network, layer: Layer) -> nn.Module:
+    """The integer weights in SpikingJelly's own linear layer."""
+    from spikingjelly.activation_based.layer import Linear
+
+    weight = torch.tensor(layer.weight, dtype=torch.float32)
+    weight = torch.cat([weight, -weight], dim=1) if network.low("attention_in") < 0 else weight
+    linear: nn.Module = Linear(weight.shape[1], weight.shape[0], bias=False, step_mode="m")
+    linear.weight = nn.Parameter(weight)
+    return linear
+
+
+@pytest.mark.parametrize("part", [0, 1, 2], ids="qkv")
+@torch.no_grad()
+def test_neurons_fire_at_the_steps_of_the_simulator(
+    bridge: ModuleType, deployed: tuple[Network, Trace], part: int
+) -> None:
+    from spikingjelly.activation_based import functional
+
+    network, trace = deployed
+    points: tuple[Point, ...] = ("q", "k", "v")
+    point, window = points[part], network.config.window
+    for block in range(network.config.depth):
+        node = bridge.ThresholdNode.of(
+            _part(network, block, part), window, network.low(point) < 0, network.least(point, block)
+        )
+        net = nn.Sequential(_synapses(network, _part(network, block, part)), node)
+        functional.set_step_mode(net, "m")
+        arrived = _train(network, "attention_in", trace[block, "attention_in"])
+        expected = _train(network, point, trace[block, point])
+        assert torch.equal(net(arrived), expected)
+        assert expected.any()
+        # Step by step: the spikes of a window come while the next one, here a silent one, is integrated.
+        functional.set_step_mode(net, "s")
+        for _ in range(2):
+            given = torch.cat([arrived, torch.zeros_like(arrived)])
+            seen = torch.stack([net(now) for now in given])
+            assert not seen[:window].any()
+            assert torch.equal(seen[window:], expected)
+            functional.reset_net(net)
+            assert (node.step, node.voltage) == (0, 0.0)
+
+
+@torch.no_grad()
+def test_current_and_voltage_are_those_of_the_simulator_at_every_step(bridge: ModuleType) -> None:
+    network = wide_network(window=7)
+    image = images_for(network, 1)[0]
+    history = follow_neuron(network, image, block=1, token=3, channel=5)
+    node = bridge.ThresholdNode(torch.from_numpy(history.threshold[::-1].copy())[None].float(), 7)
+    spikes = []
+    for step in range(14):
+        now = history.arrivals[step].sum() if step < 7 else 0
+        spikes.append(float(node(torch.tensor([[float(now)]]))))
+        if step < 6:
+            assert (float(node.current), float(node.voltage)) == (history.current[step], history.voltage[step])
+    expected = np.zeros(14)
+    if history.spike < 7:
+        expected[7 + history.spike] = 1
+    np.testing.assert_array_equal(spikes, expected)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_whoever_reads_a_train_as_codes_sends_its_gradient_back_unchanged(bridge: ModuleType, signed: bool) -> None:
+    codes = torch.tensor([[0.0, 1.0, 4.0, 5.0] + [-1.0, -5.0] * signed], requires_grad=True)
+    wanted = torch.arange(1.0, codes.numel() + 1)
+    read = bridge.integrate(bridge.spike_train(codes, 5, signed))
+    if signed:
+        on, off = read.chunk(2, dim=-1)
+        read = on - off
+    assert torch.equal(read, codes)
+    (read * wanted).sum().backward()
+    assert codes.grad is not None
+    torch.testing.assert_close(codes.grad[0], wanted)
+
+
+def _attention(mode: Mode) -> tuple[LapisAttention, torch.Tensor, Trace]:
+    """A calibrated layer, its input as the values of codes, and its trace."""
+    torch.manual_seed(1)
+    layer = LapisAttention(12, heads=3, window=7, mode=mode, readout="spikes", row_scale="pow2", weight_bits=6).eval()
+    calibrate(layer, [torch.randn(4, 10, 12)])
+    x = torch.randn(2, 10, 12)
+    return layer, x, layer.watch(x).trace
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "signed"])
+@torch.no_grad()
+def test_attention_on_spikes_integrates_to_attention_on_values(bridge: ModuleType, mode: Mode) -> None:
+    layer, x, trace = _attention(mode)
+    codes = torch.from_numpy(trace[0, "attention_in"]).float()
+    currents = bridge.SpikingAttention(layer)(bridge.spike_train(codes, 7, mode == "signed"))
+    assert currents.shape == (7, 2, 10, 12)
+    torch.testing.assert_close(bridge.integrate(currents), layer(x), atol=ROUNDING, rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "signed"])
+@torch.no_grad()
+def test_its_counter_counts_the_synapses_that_the_simulator_crosses(bridge: ModuleType, mode: Mode) -> None:
+    from spikingjelly.activation_based.op_counter import DispatchCounterMode, SynOpCounter
+
+    layer, _, trace = _attention(mode)
+    signed, codes = mode == "signed", torch.from_numpy(trace[0, "attention_in"]).float()
+    spiking, spikes = bridge.SpikingAttention(layer), bridge.spike_train(codes, 7, signed)
+    counter, without = SynOpCounter(bridge.counting_rules()), SynOpCounter()
+    with DispatchCounterMode([counter, without]):
+        spiking(spikes)
+
+    def train(point: Point, image: int, heads: int) -> Any:
+        """(T, H, N, C) of one image, or 2 C."""
+        seen = trace[0, point][image].reshape(10, heads, -1).transpose(1, 0, 2)
+        return encode(split_on_off(seen, 7) if signed else seen, 7)
+
+    relation = value = linear = 0
+    for image in range(2):
+        relation += relate(train("q", image, 3), train("k", image, 3))[1]
+        value += mix(train("v", image, 3), np.ones((3, 10, 10), dtype=np.int64), signed)[1]
+        for point, outputs in (("attention_in", 36), ("readout", 12)):
+            sent = train(point, image, 1)[:, 0]  # type: ignore[arg-type]
+            linear += integrate(sent, np.ones((sent.shape[-1], outputs), dtype=np.int64))[1]
+    assert min(relation, value, linear) > 0
+    assert counter.get_total() == relation + value + linear
+    assert counter.get_counts()["Global"][torch.ops.lapis.l1_distance.default] == relation
+    assert without.get_total() == value + linear
+
+
+@torch.no_grad()
+def test_the_counts_of_a_whole_network_are_ours(bridge: ModuleType) -> None:
+    """Attention as one operator on codes, in which SpikingJelly sees no spikes by itself."""
+    from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterMode, SynOpCounter
+
+    config = small_config(row_scale="pow2")
+    model, images = small_model(config)
+    x = normalise(torch.from_numpy(images), Preprocess(config.image_size))
+    tally = Tally()
+    tally.add(model.watch(x).trace)
+    ours = deliveries(config, tally)
+    expected = sum(count for (_, operator), count in ours.items() if operator in ("relation", "value"))
+    for kind in (SynOpCounter, ACCounter):
+        counter = kind(bridge.counting_rules())
+        with DispatchCounterMode([counter]):
+            model(x)
+        assert counter.get_counts()["Global"][torch.ops.lapis.attention.default] == expected
+
+
+def test_a_distance_without_the_native_library_counts_the_same(bridge: ModuleType) -> None:
+    from spikingjelly.activation_based.op_counter import DispatchCounterMode, SynOpCounter
+
+    from lapis.ops import l1_distance
+
+    q, k = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 3.0]]), torch.tensor([[1.0, 0.0]])
+    for kind in (torch.float32, torch.float64):
+        counter = SynOpCounter(bridge.counting_rules())
+        with DispatchCounterMode([counter]):
+            l1_distance(q.to(kind), k.to(kind))
+        assert counter.get_total() == 4 * 1 + 1 * 3
+    counter = SynOpCounter(bridge.counting_rules())
+    with DispatchCounterMode([counter]):
+        torch.cdist(q, k, p=3.0)
+    assert counter.get_total() == 0
+
+
+def test_a_learning_node_finds_its_step_and_every_parameter_gets_a_gradient(bridge: ModuleType) -> None:
+    torch.manual_seed(0)
+    layer = LapisAttention(8, heads=2, window=5, mode="unsigned", readout="spikes")
+    net = nn.Sequential(bridge.FirstSpikeNode(5, 8), bridge.SpikingAttention(layer), bridge.FirstSpikeNode(5, 8))
+    from spikingjelly.activation_based import functional
+
+    functional.set_step_mode(net, "m")
+    spikes = net(torch.randn(5, 3, 6, 8))
+    assert set(spikes.unique().tolist()) == {0.0, 1.0}
+    assert int(spikes.sum(0).max()) == 1
+    bridge.integrate(spikes).square().sum().backward()
+    moved = {name for name, one in net.named_parameters() if one.grad is not None and bool(one.grad.any())}
+    assert moved == {name for name, _ in net.named_parameters()}
+
+
+def test_a_node_learns_the_same_step_by_step_as_in_whole_windows(bridge: ModuleType) -> None:
+    torch.manual_seed(2)
+    currents, wanted = torch.randn(5, 3, 4), torch.randn(5, 3, 4)
+    node = bridge.FirstSpikeNode(5, 4)
+    gradients = []
+    for mode in ("m", "s"):
+        node.step_mode = mode
+        given = currents.clone().requires_grad_()
+        silence = torch.zeros_like(currents)
+        spikes = node(given) if mode == "m" else torch.stack([node(now) for now in torch.cat([given, silence])])[5:]
+        (spikes * wanted).sum().backward()
+        assert given.grad is not None
+        gradients.append(given.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+    assert gradients[0].any()
+
+
+def test_what_cannot_be_spikes_is_refused(bridge: ModuleType) -> None:
+    with pytest.raises(LapisError, match="first axis is time and must have 5 steps"):
+        bridge.FirstSpikeNode(5, 2).multi_step_forward(torch.zeros(4, 1, 2))
+    with pytest.raises(LapisError, match="use 'unsigned' or 'signed'"):
+        bridge.FirstSpikeNode(5, 2, mode="offset")
+    with pytest.raises(LapisError, match="give 5 or 10"):
+        bridge.ThresholdNode(torch.zeros(2, 6), 5)
+    with pytest.raises(LapisError, match="readout='spikes'"):
+        bridge.SpikingAttention(LapisAttention(8, heads=2, readout="real"))
+    with pytest.raises(LapisError, match="does not compare codes"):
+        bridge.SpikingAttention(LapisAttention(8, heads=2, readout="spikes", relation="dot"))
+    spiking = bridge.SpikingAttention(LapisAttention(8, heads=2, window=5, readout="spikes"))
+    with pytest.raises(LapisError, match=r"takes \(T, batch, tokens, 16\)"):
+        spiking(torch.zeros(5, 1, 3, 8))
+    with pytest.raises(ValueError, match="step_mode can only be"):
+        spiking.step_mode = "s"
+
+
+def test_without_the_package_the_bridge_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spikingjelly.activation_based", None)
+    monkeypatch.delitem(sys.modules, "lapis.bridges.spikingjelly", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'lapis-snn\[spikingjelly\]'"):
+        importlib.import_module("lapis.bridges.spikingjelly")
