@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lapis.cli.bench import energy, engine, events, growth, kernels, memory, roofline, simulator, soak, stages
+from lapis.cli.bench import energy, engine, events, growth, kernels, memory, needs, roofline, simulator, soak, stages
 from lapis.cli.groups import Commands
 
 
@@ -21,5 +21,5 @@ def command() -> None:
     """
 
 
-for _module in (kernels, roofline, engine, stages, events, growth, soak, memory, energy, simulator):
+for _module in (kernels, roofline, needs, engine, stages, events, growth, soak, memory, energy, simulator):
     command.add_command(_module.command, _module.__name__.rpartition(".")[2])
