@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from lapis.config import ActivationModes, LapisConfig
+from lapis.errors import LapisError
 from lapis.nn import LapisViT, basis, calibrate, is_calibrated
+from tests.networks import shaken_network
 
 DENSE = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2, relation="dot", quantize=False)
 SIGNED = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
@@ -18,15 +22,6 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(basis, "STEPS", 60)
 
 
-def network(config: LapisConfig) -> tuple[LapisViT, Tensor]:
-    torch.manual_seed(5)
-    model, images = LapisViT(config).eval(), torch.randn(6, 3, 16, 16)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model, images
-
-
 def turns(groups: int, width: int, keep_mean: bool) -> Tensor:
     """Random orthogonal matrices, found as those of a network are."""
     rows = torch.randn(groups, 50, width, generator=torch.Generator().manual_seed(1))
@@ -35,7 +30,7 @@ def turns(groups: int, width: int, keep_mean: bool) -> Tensor:
 
 @pytest.mark.parametrize("style", ["vit", "beit"])
 def test_a_turned_network_is_the_same_network(style: str) -> None:
-    model, images = network(DENSE.replace(style=style))
+    model, images = shaken_network(DENSE.replace(style=style))
     with torch.no_grad():
         before = model(images)
         weights = model.blocks[0].attn.qkv.weight.clone()
@@ -73,7 +68,7 @@ def _lost(values: Tensor) -> float:
 @pytest.mark.parametrize("bits", [32, 6])
 def test_a_quantized_network_is_calibrated_in_its_new_axes(bits: int) -> None:
     config = DENSE.replace(relation="laplacian", quantize=True, modes=SIGNED, readout="spikes", weight_bits=bits)
-    model, images = network(config)
+    model, images = shaken_network(config)
     calibrate(model, [images])
     with torch.no_grad():
         before = model(images)
@@ -87,7 +82,7 @@ def test_a_quantized_network_is_calibrated_in_its_new_axes(bits: int) -> None:
 
 
 def test_values_become_positive_and_the_network_stays_the_same() -> None:
-    model, images = network(DENSE)
+    model, images = shaken_network(DENSE)
     with torch.no_grad():
         before, negative = model(images), _negative(model, images)
         basis.find_positive_values(model, images)
@@ -103,3 +98,15 @@ def _negative(model: LapisViT, images: Tensor) -> float:
     values = torch.stack([values for values, _ in collected])
     spread = values - values.mean(dim=2, keepdim=True)
     return float(values.clamp_max(0).square().sum() / spread.square().sum())
+
+
+@pytest.mark.parametrize("relation", ["sdsa", "qkformer"])
+@pytest.mark.parametrize("turn", [basis.find_sparse_basis, basis.find_positive_values])
+def test_a_relation_that_is_no_sum_of_values_is_refused_before_anything_changes(
+    turn: Callable[[LapisViT, Tensor], None], relation: str
+) -> None:
+    model, images = shaken_network(DENSE.replace(relation=relation, quantize=True, modes=SIGNED))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(LapisError, match="does not sum values"):
+        turn(model, images)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -10,19 +10,11 @@ import torch
 from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
 from lapis.nn.lift import LIFTED
+from tests.networks import shaken_network
 
 CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
 MODES: dict[str, Mode] = dict.fromkeys(LIFTED, "offset")
 OFFSET = dataclasses.replace(ActivationModes(), **MODES)
-
-
-def network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
-    torch.manual_seed(5)
-    model, images = LapisViT(config).eval(), torch.randn(6, 3, 16, 16)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model, images
 
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
@@ -30,7 +22,7 @@ def network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
 @pytest.mark.parametrize("readout", ["real", "spikes"])
 def test_folding_keeps_every_code(row_scale: str, bits: int, readout: str) -> None:
     modes = OFFSET if readout == "real" else dataclasses.replace(OFFSET, readout="offset")
-    model, images = network(CONFIG.replace(row_scale=row_scale, weight_bits=bits, readout=readout, modes=modes))
+    model, images = shaken_network(CONFIG.replace(row_scale=row_scale, weight_bits=bits, readout=readout, modes=modes))
     calibrate(model, [images])
     folded = fold_offsets(model)
     assert {getattr(folded.config.modes, point) for point in LIFTED} == {"unsigned"}
@@ -47,7 +39,7 @@ def test_folding_keeps_every_code(row_scale: str, bits: int, readout: str) -> No
 
 def test_a_lifted_network_hears_what_a_plain_unsigned_one_loses() -> None:
     config = CONFIG.replace(relation="dot", modes=ActivationModes(qk="signed"))
-    dense, images = network(config.replace(quantize=False))
+    dense, images = shaken_network(config.replace(quantize=False))
     wanted = dense(images).detach()
 
     def error(model: LapisViT) -> float:
@@ -66,21 +58,21 @@ def test_a_lifted_network_hears_what_a_plain_unsigned_one_loses() -> None:
 def test_a_dot_product_would_see_the_lift_of_queries_and_keys() -> None:
     modes = dataclasses.replace(ActivationModes.all("signed"), qk="unsigned")
     for relation, lifts in (("laplacian", True), ("dot", False)):
-        model, images = network(CONFIG.replace(relation=relation, modes=modes))
+        model, images = shaken_network(CONFIG.replace(relation=relation, modes=modes))
         old, new = model.blocks[0].attn.qkv.bias, lift(model, [images]).blocks[0].attn.qkv.bias
         assert torch.equal(old, new) is not lifts
 
 
 def test_points_in_another_mode_stay() -> None:
     modes = ActivationModes(attention_in="signed", v="offset", mlp_hidden="offset")
-    model, images = network(CONFIG.replace(modes=modes))
+    model, images = shaken_network(CONFIG.replace(modes=modes))
     lifted = lift(model, [images])
     assert lifted.config.modes == dataclasses.replace(modes, v="unsigned")
     assert is_calibrated(lifted)
 
 
 def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
-    model, images = network(CONFIG.replace(row_scale="pow2", readout="spikes"))
+    model, images = shaken_network(CONFIG.replace(row_scale="pow2", readout="spikes"))
     lifted = lift(model, [images])
     assert is_calibrated(lifted)
     trace = lifted.watch(images).trace
@@ -89,7 +81,7 @@ def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
 
 def test_lifted_values_lose_little_by_the_clip_at_zero() -> None:
     modes = dataclasses.replace(ActivationModes.all("signed"), v="unsigned")
-    model, images = network(CONFIG.replace(row_scale="pow2", modes=modes))
+    model, images = shaken_network(CONFIG.replace(row_scale="pow2", modes=modes))
     calibrate(model, [images])
     for old, new in zip(values(model, images), values(lift(model, [images]), images), strict=True):
         assert clipped(old) > 0.3

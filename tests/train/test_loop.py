@@ -20,6 +20,7 @@ from PIL import Image
 
 from lapis import models
 from lapis.errors import EXIT_INTERRUPTED, LapisError
+from lapis.nn import model
 from lapis.runs import STATE_FILE, STEPS_FILE
 from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
@@ -116,6 +117,29 @@ def test_accumulated_parts_give_the_step_of_a_whole_batch(tmp_path: Path, micro:
     for one, other in zip(read_steps(tmp_path / "whole"), read_steps(tmp_path / "parts"), strict=True):
         # Sums in another order, fed back through eight steps.
         assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=2e-3)
+
+
+# The compiler hides this warning of its own while it traces; here warnings are errors, which it cannot hide.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_compiled_blocks_that_are_computed_again_take_the_same_steps(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without inductor, which needs minutes: torch traces a block and runs what it traced.
+    compiled = torch.compile(model._call, dynamic=False, fullgraph=True, backend="eager")
+    calls: list[object] = []
+
+    def counted() -> Callable[..., torch.Tensor]:
+        calls.append(None)
+        return compiled
+
+    monkeypatch.setattr(model, "compiled_block", counted)
+    settings = ("keep.log_steps=4", "optim.precision=bf16")
+    run_micro(micro(*settings), tmp_path / "plain")
+    assert not calls
+    run_micro(micro(*settings, "optim.compile=true", "optim.recompute=true"), tmp_path / "compiled")
+    assert len(calls) == 6 * 2  # two of the eight steps are logged and count spikes; each other runs both blocks
+    assert record(tmp_path / "compiled") == record(tmp_path / "plain")
+    assert scores(tmp_path / "compiled") == scores(tmp_path / "plain")
 
 
 def test_distillation_runs_from_a_teacher_that_a_run_left(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:

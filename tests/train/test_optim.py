@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.train.optim import Average, learning_rate, make_optimizer, parameter_groups, set_learning_rate
 from lapis.train.recipe import Optim
@@ -35,6 +36,28 @@ def test_steps_and_the_head_have_rates_of_their_own() -> None:
     assert by_name["blocks.0.attn.qk.log_step"] == pytest.approx(0.1)
     assert by_name["blocks.0.attn.relation.log_tau"] == pytest.approx(0.1)
     assert by_name["blocks.0.attn.qkv.weight"] == pytest.approx(0.01)
+
+
+def test_relations_may_learn_faster_than_steps_and_do_not_by_default() -> None:
+    model = LapisViT(SMALL)
+    rates = []
+    for optim in (Optim(step_scale=2.0), Optim(step_scale=2.0, relation_scale=30.0)):
+        optimizer = make_optimizer(model, optim)
+        set_learning_rate(optimizer, 0.01)
+        by_id = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        rates.append({name: by_id[id(p)] for name, p in model.named_parameters()})
+    changed = {name for name in rates[0] if rates[0][name] != rates[1][name]}
+    assert changed == {"blocks.0.attn.relation.log_tau"}
+    assert rates[0]["blocks.0.attn.relation.log_tau"] == pytest.approx(0.02)
+    assert rates[1]["blocks.0.attn.relation.log_tau"] == pytest.approx(0.6)
+    with pytest.raises(LapisError, match="relation_scale=-1"):
+        Optim(relation_scale=-1)
+
+
+def test_an_update_is_one_kernel_where_the_device_has_it() -> None:
+    model = LapisViT(SMALL)
+    assert make_optimizer(model, Optim()).defaults["fused"] is True
+    assert make_optimizer(model.to("meta"), Optim()).defaults["fused"] is False
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:

@@ -11,7 +11,7 @@ from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.settings import keys
 from lapis.train import recipes
-from lapis.train.recipe import differences
+from lapis.train.recipe import completed, differences
 
 SMOKE = recipes.load("smoke")
 
@@ -58,6 +58,14 @@ def test_imagenet_recipes_hold_the_numbers_of_the_paper(
     assert recipes.load(f"{name}_w6").augment.mix_prob == 0.1
 
 
+def test_a_recipe_of_before_has_the_defaults_of_settings_that_came_later() -> None:
+    saved = SMOKE.to_dict()
+    del saved["optim"]["relation_scale"], saved["model"]["top_k"], saved["draw_qk"]
+    assert differences(completed(saved), SMOKE.to_dict()) == []
+    changed = SMOKE.with_overrides(["optim.relation_scale=30"]).to_dict()
+    assert differences(completed(saved), changed) == ["optim.relation_scale: 1.0 against 30.0"]
+
+
 def test_every_deployed_stage_can_run_in_integers() -> None:
     deployed = [name for name in recipes.names() if name.endswith("_w6")]
     assert len(deployed) >= 5
@@ -102,6 +110,11 @@ def test_overrides_reach_every_depth_with_the_right_type() -> None:
 def test_a_bad_override_says_what_is_allowed(setting: str, message: str) -> None:
     with pytest.raises(LapisError, match=message):
         SMOKE.with_overrides([setting])
+
+
+def test_lifted_and_turned_axes_exclude_each_other() -> None:
+    with pytest.raises(LapisError, match=r"lift and sparsity\.basis"):
+        SMOKE.with_overrides(["lift=true", "sparsity.basis=true"])
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:

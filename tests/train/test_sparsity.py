@@ -23,7 +23,7 @@ from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
 from lapis.train.recipe import Recipe, Sparsity
 from lapis.train.sparsity import Meter, Silencer, activities, least_codes_for, mean_activity, spike_prices
-from tests.networks import small_config, small_model
+from tests.networks import shaken_network, small_config, small_model
 
 Micro = Callable[..., Recipe]
 RunMicro = Callable[..., dict[str, Any]]
@@ -100,6 +100,28 @@ def test_a_penalty_pulls_values_down_only_above_the_goal(alone: Processes) -> No
         gradient = model.blocks[0].norm2.weight.grad
         assert gradient is not None
         assert bool((gradient != 0).any()) is pulls
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_blocks_that_are_computed_again_are_counted_once(
+    micro: Micro, alone: Processes, tmp_path: Path, penalty: float
+) -> None:
+    seen = []
+    for again in ("false", "true"):
+        recipe = micro(*GOALS, f"sparsity.penalty={penalty}", "sparsity.every=1", f"optim.recompute={again}")
+        run = Run(recipe, None, tmp_path / again, alone, quiet=True)
+        run.progress.step = 4  # the penalty grows from 0
+        for part, _ in zip(run.batches.epoch(0, 0, run.lanes), range(2), strict=False):
+            values, norm, _ = run._step(part, logged=True)
+        gradients = [p.grad for p in run.objective.parameters() if p.grad is not None]
+        seen.append((values, norm, run.activity, run.student.config.least_codes, gradients))
+    assert seen[0][:4] == seen[1][:4]
+    assert all(one.equal(two) for one, two in zip(seen[0][4], seen[1][4], strict=True))
+
+
+def test_goals_and_compiled_blocks_exclude_each_other(micro: Micro) -> None:
+    with pytest.raises(LapisError, match=r"sparsity.v=0.4.*set one of them"):
+        micro("optim.compile=true", "sparsity.v=0.4")
 
 
 def test_a_spike_is_priced_by_the_targets_it_reaches() -> None:
@@ -203,3 +225,32 @@ def test_impossible_goals_are_refused(micro: Micro, settings: str, words: str) -
 def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
     assert mean_activity({"v": 0.2, "mlp_in": 0.4, "qk": 1.0}) == pytest.approx(0.3)
     assert mean_activity({}) == 0.0
+
+
+def test_silence_goes_where_weights_say_it_is_cheap() -> None:
+    alike = [5, 5, 5, 5]
+    dear_first = least_codes_for(counted(alike, alike), 0.6, torch.tensor([100.0, 1.0]))
+    assert dear_first == (1, 3)
+    assert least_codes_for(counted(alike, alike), 0.6, torch.tensor([1.0, 100.0])) == (3, 1)
+
+
+def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
+    model, images = shaken_network(small_config())
+    with torch.no_grad():
+        model(images)
+        # Nothing of the last block's attention reaches the answer.
+        model.blocks[-1].attn.proj.weight.zero_()
+        model.blocks[-1].attn.proj.bias.zero_()
+    meter = Meter(model, Processes(0, 1, torch.device("cpu")))
+    silencer = Silencer(model, Sparsity(v=0.25, mlp_in=0.25, weigh=True), total=1)
+    silencer.weigh(images, meter)
+    assert silencer.weights["v"][-1] == 0
+    assert (silencer.weights["v"][:-1] > 0).all()
+    assert (silencer.weights["mlp_in"] > 0).all()
+    assert model.config.least_codes == LeastCodes()
+    meter.start()
+    model(images)
+    silencer.update(1, meter.stop())
+    least = model.config.least_codes
+    assert isinstance(least.v, tuple)
+    assert least.v[-1] == model.config.window

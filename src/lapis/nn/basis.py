@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lapis.errors import LapisError
 from lapis.nn.attention import Attention
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
+from lapis.nn.relations.base import Pairwise
 
 # The search for a rotation: Adam on the entries of a skew-symmetric matrix.
 STEPS = 250
@@ -25,8 +27,9 @@ RATE = 0.02
 BATCH = 2048
 # Tokens that are kept per place of measurement.
 TOKENS = 4096
-# A power-of-two row has a mass between 0.71 and 1.41, near 1 in the mean, and this variance; it multiplies a shift.
-ROW_VARIANCE = 0.04
+# A power-of-two row has a mass between 0.71 and 1.41, which multiplies a shift. This is its variance if the logarithm
+# of the mass is anywhere between -1/2 and 1/2.
+ROW_VARIANCE = 0.041
 
 
 @torch.no_grad()
@@ -35,6 +38,7 @@ def find_sparse_basis(model: LapisViT, images: Tensor) -> None:
 
     Its logits stay the same but for rounding; the quantizers of changed values and weights are calibrated anew.
     """
+    _check_relation(model)
     tokens, values = _collect(model, images)
     turn_tokens(model, _sparse_rotations(torch.cat(tokens)[None], keep_mean=True)[0])
     for block, seen in zip(model.blocks, values, strict=True):
@@ -50,6 +54,7 @@ def find_positive_values(model: LapisViT, images: Tensor) -> None:
 
     The output projection turns them back, and its bias takes the shift away, as far as rows have a mass of 1.
     """
+    _check_relation(model)
     _, values = _collect(model, images)
     for block, (heads, _) in zip(model.blocks, values, strict=True):
         scales = _root_mean_square(heads)
@@ -87,7 +92,7 @@ def turn_tokens(model: LapisViT, rotation: Tensor) -> None:
 
 @torch.no_grad()
 def turn_values(attention: Attention, rotations: Tensor) -> None:
-    """Write the values v of each head as v R_h; rotations (H, C, C)."""
+    """Write the values v of each head as v R_h, rotations (H, C, C); its relation must be a sum of values."""
     heads, channels, _ = rotations.shape
     width = heads * channels
     _take_grid(attention.qkv)
@@ -98,6 +103,15 @@ def turn_values(attention: Attention, rotations: Tensor) -> None:
     bias.copy_(torch.einsum("hed,he->hd", rotations, bias.unflatten(0, (heads, channels))).flatten())
     columns = attention.proj.weight.unflatten(1, (heads, channels))
     attention.proj.weight.copy_(torch.einsum("whe,hed->whd", columns, rotations).flatten(1))
+
+
+def _check_relation(model: LapisViT) -> None:
+    """Refuse a relation that is not linear in the values: it depends on their axes."""
+    if not all(isinstance(block.attn.relation, Pairwise) for block in model.blocks):
+        raise LapisError(
+            f"relation={model.config.relation!r} does not sum values by weights, so their axes cannot be changed; set "
+            "sparsity.basis=false, and lift=false where values are unsigned"
+        )
 
 
 def _turn_reader(norm: nn.LayerNorm, layer: nn.Linear, rotation: Tensor) -> None:

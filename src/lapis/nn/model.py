@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from lapis.errors import LapisError
 from lapis.nn.block import Block
 from lapis.nn.checkpoint import read_network
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.recompute import recomputed
 from lapis.nn.shared import Shared
 from lapis.trace import Trace, Watched
 
@@ -34,6 +36,9 @@ class PatchEmbed(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, S, S) -> (B, grid**2, D)."""
+        if images.device.type != "cpu":
+            # With channels last, tokens come out in order: no copy follows.
+            images = images.contiguous(memory_format=torch.channels_last)
         patches: Tensor = self.proj(images)
         return patches.flatten(2).transpose(1, 2)
 
@@ -43,14 +48,16 @@ class LapisViT(Shared):
 
     `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
     chosen blocks, for distillation. `drop_path_rate` is the share of residual additions that training skips in the last
-    block (stochastic depth); it rises linearly from 0 in the first. The methods below `forward_features` have the names
-    and meanings that timm's models give them.
+    block (stochastic depth); it rises linearly from 0 in the first. `recompute` and `compiled` say how blocks run where
+    gradients are wanted: computed again in the backward pass, which saves memory, and compiled, which saves time. The
+    methods below `forward_features` have the names and meanings that timm's models give them.
     """
 
     def __init__(self, config: LapisConfig, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.config = config
         self.about = {}
+        self.recompute = self.compiled = False
         self.patch_embed = PatchEmbed(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
         # BEiT's position signal is relative and lives in its attention.
@@ -192,10 +199,17 @@ class LapisViT(Shared):
             x = x + self.pos_embed
         features: dict[int, Tensor] = {}
         for index, block in enumerate(self.blocks):
-            x = block(x, trace)
+            x = self._run_block(block, x) if trace is None else block(x, trace)
             if index in taps:
                 features[index] = x
         return x, [features[index] for index in taps]
+
+    def _run_block(self, block: Block, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            out: Tensor = block(x)
+            return out
+        run = functools.partial(compiled_block(), block) if self.compiled else block
+        return recomputed(run, x) if self.recompute else run(x)
 
     def pool(self, x: Tensor) -> Tensor:
         """BEiT: the mean of the patch tokens, then the norm. DeiT and ViT: the norm's class token."""
@@ -211,12 +225,25 @@ class LapisViT(Shared):
             )
 
     def _initialise(self) -> None:
+        if self.cls_token.is_meta:  # shapes without numbers
+            return
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 _initialise_linear(module)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos_embed is not None:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
+
+
+@functools.cache
+def compiled_block() -> Callable[[Block, Tensor], Tensor]:
+    """What `torch.compile` makes of a block: blocks of one shape share it."""
+    return torch.compile(_call, dynamic=False)
+
+
+def _call(block: Block, x: Tensor) -> Tensor:
+    out: Tensor = block(x)
+    return out
 
 
 def load_network(path: str | Path) -> LapisViT:

@@ -48,7 +48,8 @@ class ActivationQuantizer(Quantizer):
     """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < least; one step (and offset) per measuring point.
 
     low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. Below a kept share of 1, only
-    that share of the last axis, the largest values, may fire. An observer, where there is one, sees what comes in.
+    that share of the last axis, the largest values, may fire. An observer, where there is one, sees what comes in,
+    except in a compiled block; where a block is computed again (`lapis.nn.recompute`) it sees it again.
     """
 
     def __init__(self, window: int, mode: Mode, least: int = 1, kept_share: float = 1.0) -> None:
@@ -90,7 +91,7 @@ class ActivationQuantizer(Quantizer):
             self.calibrate(x)
         if self.kept_share < 1:
             x = keep_largest(x, self.kept_share)
-        if self.observer is not None:
+        if self.observer is not None and not torch.compiler.is_compiling():
             self.observer(self, x)
         return x
 
@@ -180,9 +181,10 @@ class WeightQuantizer(Quantizer):
 
 def _sample(x: Tensor) -> Tensor:
     flat = x.detach().reshape(-1).float()
+    # On the CPU, where the candidates are: a step is found once, and is then the same for every device.
     stride = max(1, flat.numel() // CALIBRATION_SAMPLE)
     # An odd stride visits every channel of an even-width activation.
-    return flat[:: stride | 1]
+    return flat[:: stride | 1].cpu()
 
 
 def _best_step(x: Tensor, low: int, high: int) -> float:

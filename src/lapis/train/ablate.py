@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lapis.energy import CONVENTIONS, load_tally, side_by_side
+from lapis.energy.estimate import rate_train_mj
 from lapis.files import csv_text, save_figure, write_text
 from lapis.nn.checkpoint import read_tensors
 from lapis.relations import rule_of
@@ -27,8 +28,11 @@ ENERGY_LABEL = "energy per image, mJ (the paper's convention)"
 CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
 # Every convention has its column; energy_mj, the paper's, is the first of them.
 ENERGIES = {name: "energy_mj" if name == "paper" else f"energy_{name}_mj" for name in CONVENTIONS}
+# The same network if each code were sent as a rate train, which is how most of the compared systems send it.
+RATE_TRAIN = "energy_rate_train_mj"
 COLUMNS = (
-    "variant", "seed", "top1", "top5", "images", *ENERGIES.values(), "multiplication_free", "origin", "log2_gains",
+    "variant", "seed", "top1", "top5", "images", *ENERGIES.values(), RATE_TRAIN, "multiplication_free", "origin",
+    "log2_gains",
     "activity", *POINTS, "steps", "seconds", "ms_per_step",
 )  # fmt: skip
 
@@ -65,10 +69,11 @@ def write_study(study: Study, title: str, records: list[dict[str, Any]], out: Pa
 def table(study: Study, records: list[dict[str, Any]]) -> str:
     """Mean and range over seeds, one row per variant, with the paper's figure where there is one.
 
-    Energies are in mJ, one column per convention; `free` is whether q and k are compared without multiplications.
+    Energies are in mJ, one column per convention, and one for codes that are sent as rate trains; `free` is whether q
+    and k are compared without multiplications.
     """
-    head = ("variant", "top-1 %", "range", "activity", *ENERGIES, "free", "ms/step", "seeds", "paper %")
-    layout = "{:<20} {:>7} {:>13} {:>8}" + " {:>8}" * len(ENERGIES) + " {:>4} {:>7} {:>5} {:>7}"
+    head = ("variant", "top-1 %", "range", "activity", *ENERGIES, "rate", "free", "ms/step", "seeds", "paper %")
+    layout = "{:<20} {:>7} {:>13} {:>8}" + " {:>8}" * (len(ENERGIES) + 1) + " {:>4} {:>7} {:>5} {:>7}"
     lines = [layout.format(*head)]
     for name, runs in _by_variant(records).items():
         tops = [record["top1"] for record in runs]
@@ -79,7 +84,7 @@ def table(study: Study, records: list[dict[str, Any]]) -> str:
                 f"{_mean(tops):.2f}",
                 f"{min(tops):.2f}..{max(tops):.2f}",
                 _mean_of(runs, "activity", 3),
-                *(_mean_of(runs, column, 4) for column in ENERGIES.values()),
+                *(_mean_of(runs, column, 4) for column in (*ENERGIES.values(), RATE_TRAIN)),
                 "yes" if runs[0]["multiplication_free"] else "no",
                 _mean_of(runs, "ms_per_step", 0),
                 len(runs),
@@ -122,12 +127,15 @@ def _record(row: Variant, seed: int, summary: dict[str, Any], folder: Path) -> d
 
 def _energies(folder: Path) -> dict[str, Any]:
     """Millijoules per image under every convention, at the activities of the last test."""
+    unknown = dict.fromkeys((*ENERGIES.values(), RATE_TRAIN), "")
     if not (folder / ACTIVITY_FILE).is_file():
-        return dict.fromkeys(ENERGIES.values(), "")
+        return unknown
     tally, config = load_tally(folder / ACTIVITY_FILE)
     if config is None or not config.quantize:
-        return dict.fromkeys(ENERGIES.values(), "")
-    return {ENERGIES[one.convention.name]: one.energy_mj for one in side_by_side(config, tally)}
+        return unknown
+    rate_train = rate_train_mj(config, tally)
+    found = {ENERGIES[one.convention.name]: one.energy_mj for one in side_by_side(config, tally)}
+    return found | {RATE_TRAIN: "" if rate_train is None else rate_train}
 
 
 def _gains(folder: Path) -> str:

@@ -11,7 +11,7 @@ from lapis.files import read_json
 from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train.distributed import Processes
 from lapis.train.loop import train
-from lapis.train.recipe import Recipe
+from lapis.train.recipe import Recipe, completed, differences
 
 
 def train_or_continue(
@@ -25,8 +25,10 @@ def train_or_continue(
 
 def _finished(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
-    written = read_json(folder / RECIPE_FILE)
-    if written != json.loads(json.dumps(recipe.to_dict())):
-        raise LapisError(f"{folder} holds a finished run with other settings; choose another --out")
+    changed = differences(completed(read_json(folder / RECIPE_FILE)), json.loads(json.dumps(recipe.to_dict())))
+    if changed:
+        raise LapisError(
+            f"{folder} holds a finished run with other settings: {'; '.join(changed)}; choose another --out"
+        )
     summary: dict[str, Any] = read_json(folder / SUMMARY_FILE)
     return summary

@@ -26,7 +26,7 @@ def evaluate(
         for pixels, labels, unreadable in batches:
             scores.unreadable += unreadable
             if len(pixels):
-                images = pixels.to(device)
+                images = pixels.to(device, non_blocking=True)
                 if network.config.quantize and scores.tally.images < watched:
                     logits, trace = network.watch(images)
                     scores.tally.add(trace)

@@ -24,7 +24,7 @@ from lapis.train.distributed import Processes
 from lapis.train.head import fit_head
 from lapis.train.hold import hold_folder
 from lapis.train.plan import START_FILE, Plan
-from lapis.train.recipe import differences
+from lapis.train.recipe import completed, differences
 from lapis.train.start import start_network
 
 PLAN_FILE = "plan.json"
@@ -49,7 +49,9 @@ def is_started(plan: Plan) -> bool:
         if out.exists() and (not out.is_dir() or any(item.name != LOCK_FILE for item in out.iterdir())):
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
-    changed = differences(read_json(file), _plain(plan))
+    saved = read_json(file)
+    saved["stages"] = {stage: completed(recipe) for stage, recipe in saved["stages"].items()}
+    changed = differences(saved, _plain(plan))
     if changed:
         words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
         raise LapisError(f"{out} was started otherwise ({'; '.join(words[:4])}); choose another --out")

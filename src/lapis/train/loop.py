@@ -50,7 +50,7 @@ from lapis.train.log import Log
 from lapis.train.objective import Objective, Terms
 from lapis.train.optim import Average, learning_rate, make_optimizer, set_learning_rate
 from lapis.train.processor import spare_matrix_unit
-from lapis.train.recipe import Recipe, differences
+from lapis.train.recipe import Recipe, completed, differences
 from lapis.train.sets import open_sets, trained_slice
 from lapis.train.signals import StopRequest
 from lapis.train.sparsity import Meter, Silencer, activities, mean_activity
@@ -124,7 +124,7 @@ def _train(
     if processes.first and damaged:
         say(*damaged, error=True)
     if state is not None:
-        changed = differences(state["recipe"], recipe.to_dict())
+        changed = differences(completed(state["recipe"]), recipe.to_dict())
         if changed:
             raise LapisError(
                 f"{out} was started with another recipe: {'; '.join(changed)}; resume it with the same one"
@@ -158,7 +158,7 @@ class Run:
         self.lanes = tuple(range(processes.rank, lanes, processes.world))
         self.batches = TrainBatches(
             self.train_images, recipe.augment, recipe.preprocess, optim.batch, recipe.seed, recipe.model.classes, lanes,
-            recipe.data.workers,
+            recipe.data.workers, device,
         )  # fmt: skip
         self.steps_per_epoch = self.batches.steps
         self.total = max(1, round(optim.epochs * self.steps_per_epoch))
@@ -172,8 +172,9 @@ class Run:
         self.teacher = load_teacher(recipe, device)
         teacher_width = None if self.teacher is None else self.teacher.model.config.width
         self.objective = Objective(student, recipe.distill, teacher_width).to(device).train()
-        if self.teacher is not None:
+        if self.teacher is not None and recipe.distill.feature:
             self.objective.align(few, self.teacher(few))
+        student.recompute = optim.recompute
         self.module: nn.Module = self.objective
         if processes.world > 1:
             self.module = DistributedDataParallel(self.objective, **{_SYNC_BUFFERS: False})  # type: ignore[arg-type]
@@ -181,6 +182,7 @@ class Run:
         self.average = Average(student, optim.ema) if optim.ema else None
         self.meter = Meter(student, processes)
         self.silencer = Silencer(student, recipe.sparsity, self.total)
+        self.silencer.weigh(few, self.meter)
         self.meter.smoothing = bool(recipe.sparsity.penalty and self.silencer.goals)
         self.activity: dict[str, float] = {}
         self.progress = Progress()
@@ -210,7 +212,7 @@ class Run:
     def _calibration_images(self) -> Tensor:
         """Training images without augmentation."""
         few = spread(self.train_images, self.recipe.data.calibrate)
-        pixels = torch.cat([batch.pixels for batch in self._test_batches(few, 0, 1)]).to(self.processes.device)
+        pixels = torch.cat([batch.pixels for batch in self._test_batches(few, 0, 1)])
         return normalise(pixels, self.recipe.preprocess)
 
     def run(self) -> dict[str, Any]:
@@ -274,6 +276,8 @@ class Run:
         optim, due = self.recipe.optim, self.silencer.due(self.progress.step)
         if logged or due:
             self.meter.start()
+        # Compiled blocks tell the meter nothing.
+        self.student.compiled = optim.compile and not (logged or due)
         rate = learning_rate(self.progress.step, self.total, self.warmup, optim.lr)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
@@ -327,9 +331,8 @@ class Run:
         return nullcontext()
 
     def _forward(self, part: Batch) -> Terms:
-        device = self.processes.device
-        images, targets = part.images.to(device, non_blocking=True), part.targets.to(device, non_blocking=True)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.recipe.optim.precision == "bf16"):
+        images, targets = part.images, part.targets
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.recipe.optim.precision == "bf16"):
             teacher_output = None if self.teacher is None else self.teacher(images)
             terms: Terms = self.module(images, targets, teacher_output)
         return terms
@@ -380,7 +383,8 @@ class Run:
         return True
 
     def _test_batches(self, images: Images, rank: int, world: int) -> TestBatches:
-        return TestBatches(images, self.recipe.preprocess, TEST_BATCH, rank, world, self.recipe.data.workers)
+        workers, device = self.recipe.data.workers, self.processes.device
+        return TestBatches(images, self.recipe.preprocess, TEST_BATCH, rank, world, workers, device)
 
     def _note_unreadable(self, parts: tuple[Batch, ...], display: Display) -> None:
         for line in [line for part in parts for line in part.unreadable if line not in self.unreadable]:

@@ -15,6 +15,8 @@ from lapis.train.recipe import Optim
 
 # Quantizer steps and offsets, and all that a relation learns: no weight decay, and a separate learning rate.
 STEP_NAMES = ("log_step", "offset")
+# Where AdamW updates all parameters in one kernel; "cuda" is torch's name for ROCm too.
+FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) -> list[dict[str, Any]]:
@@ -27,9 +29,11 @@ def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) ->
         if not parameter.requires_grad:
             continue
         last = name.rsplit(".", 1)[-1]
-        is_step = last in STEP_NAMES or _of(name, "relation")
+        of_relation = _of(name, "relation")
+        is_step = last in STEP_NAMES or of_relation
         decays = last == "weight" and parameter.ndim >= 2 and not is_step
         scale = optim.step_scale if is_step else optim.head_scale if _of(name, "head") else 1.0
+        scale *= optim.relation_scale if of_relation else 1.0
         groups.setdefault((optim.weight_decay if decays else 0.0, scale), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "scale": scale} for (decay, scale), parameters in groups.items()
@@ -38,7 +42,8 @@ def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) ->
 
 def make_optimizer(module: nn.Module, optim: Optim) -> torch.optim.AdamW:
     groups = parameter_groups(module.named_parameters(), optim)
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), fused=True)
+    fused = all(parameter.device.type in FUSED_DEVICES for parameter in module.parameters())
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), fused=fused)
 
 
 def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:

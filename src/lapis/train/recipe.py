@@ -46,7 +46,9 @@ class Data:
 class Optim:
     """AdamW, linear warm-up, cosine to zero. `batch` counts images over all processes and accumulated parts.
 
-    step_scale multiplies the learning rate of steps, offsets and taus, head_scale that of the classifier.
+    step_scale multiplies the learning rate of steps, offsets and what relations learn; relation_scale multiplies that
+    of relations once more, head_scale that of the classifier. `recompute` computes blocks again in the backward pass,
+    for less memory; `compile` compiles them, for less time.
     """
 
     lr: float = 1e-4
@@ -60,14 +62,17 @@ class Optim:
     clip: float = 1.0
     ema: float = 0.0
     step_scale: float = 1.0
+    relation_scale: float = 1.0
     head_scale: float = 1.0
     precision: Precision = "bf16"
+    recompute: bool = False
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _choice("optim.precision", self.precision, get_args(Precision))
         for name in ("batch", "accumulate"):
             _at_least(f"optim.{name}", getattr(self, name), 1)
-        for name in ("lr", "weight_decay", "warmup_epochs", "clip", "step_scale", "head_scale"):
+        for name in ("lr", "weight_decay", "warmup_epochs", "clip", "step_scale", "relation_scale", "head_scale"):
             _at_least(f"optim.{name}", getattr(self, name), 0)
         for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
@@ -104,7 +109,8 @@ class Sparsity:
     steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
     `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. As a control, the
     rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals. With `basis`,
-    the first weights are turned to axes in which few values are large, see `lapis.nn.basis`.
+    the first weights are turned to axes in which few values are large, see `lapis.nn.basis`. With `weigh`, the goals
+    hold for the mean of all points, and silence goes where the answer suffers least, see `lapis.train.sensitivity`.
     """
 
     attention_in: float = 1.0
@@ -119,6 +125,7 @@ class Sparsity:
     penalty: float = 0.0
     rule: SilenceRule = "deadline"
     basis: bool = False
+    weigh: bool = False
 
     def __post_init__(self) -> None:
         for name in (*self.goals(), "ramp", "settle"):
@@ -173,6 +180,16 @@ class Recipe:
     keep: Checkpointing = field(default_factory=Checkpointing)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.lift and self.sparsity.basis:
+            raise LapisError("lift and sparsity.basis both choose the axes of values, for other ends; set one of them")
+        goals = [name for name, goal in self.sparsity.goals().items() if goal < 1]
+        if self.optim.compile and goals:
+            raise LapisError(
+                f"optim.compile=true with sparsity.{goals[0]}={getattr(self.sparsity, goals[0])}: goals change least "
+                "codes every few steps, and each change would compile every block again; set one of them"
+            )
+
     @property
     def preprocess(self) -> Preprocess:
         """How images are prepared for the trained network."""
@@ -186,6 +203,21 @@ class Recipe:
         """A copy with all `a.b=c` settings applied; the last value of a key counts."""
         recipe: Recipe = with_settings(self, settings)
         return recipe
+
+
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a saved recipe; what was not yet a setting when it was saved has its default."""
+    return _filled(saved, Recipe("", LapisConfig()).to_dict())
+
+
+def _filled(saved: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    whole = defaults | saved
+    return {
+        name: _filled(value, defaults[name])
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict)
+        else value
+        for name, value in whole.items()
+    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:

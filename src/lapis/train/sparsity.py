@@ -16,9 +16,11 @@ from lapis.config import LapisConfig, LeastCodes
 from lapis.energy.counts import INPUTS, OPERATORS, fan_out
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.recompute import recomputing
 from lapis.ops.lsq.eager import plain_codes
 from lapis.train.distributed import Processes
 from lapis.train.recipe import DRIVING, Sparsity
+from lapis.train.sensitivity import sensitivities
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
@@ -61,14 +63,17 @@ class Meter:
         return found
 
     def _note(self, quantizer: ActivationQuantizer, x: Tensor) -> None:
-        name = self._names[quantizer]
-        if self.counting:
+        name, again = self._names[quantizer], recomputing()
+        if self.counting and not again:
             counts = _count(quantizer, x)
             self.counts[name] = self.counts[name] + counts if name in self.counts else counts
         if self.smoothing and torch.is_grad_enabled():
             level = (x if quantizer.offset is None else x - quantizer.offset) / quantizer.step
             above = (level.abs() if quantizer.low else level) - (quantizer.least - 0.5)
-            self._smooth.setdefault(name[0], []).append(torch.sigmoid(above / SOFTNESS).mean())
+            share = torch.sigmoid(above / SOFTNESS).mean()
+            # What is computed again must be the same operations, but its result is known already.
+            if not again:
+                self._smooth.setdefault(name[0], []).append(share)
 
 
 @torch.no_grad()
@@ -86,10 +91,22 @@ class Silencer:
 
     def __init__(self, model: LapisViT, sparsity: Sparsity, total: int) -> None:
         self.model, self.sparsity, self.total = model, sparsity, total
+        # How dear silence is in each block, by point; empty where all are alike.
+        self.weights: dict[str, Tensor] = {}
         self.goals = {point: goal for point, goal in sparsity.goals().items() if goal < 1}
         self.prices = spike_prices(model.config)
         # The activity of the first weights, by point; known after the first step that is counted.
         self.first: dict[str, float] = {}
+
+    def weigh(self, images: Tensor, meter: Meter) -> None:
+        """Measure how dear silence is, where the recipe asks for it."""
+        if self.sparsity.weigh and self.goals:
+            meter.start()
+            with torch.no_grad():
+                self.model.eval()(images)
+            counts = meter.stop()
+            self.weights = sensitivities(self.model, images, {point: counts[point] for point in self.goals})
+            self.model.train()
 
     def due(self, step: int) -> bool:
         """Whether least codes are chosen after this step."""
@@ -106,9 +123,19 @@ class Silencer:
         if self.sparsity.rule == "top_k":
             self.model.set_top_k(min(targets.values()))
             return
-        chosen: dict[str, Any] = {point: least_codes_for(counts[point], target) for point, target in targets.items()}
+        chosen: dict[str, Any] = self._chosen(counts, targets)
         kept = {name: value for name, value in vars(self.model.config.least_codes).items() if name not in chosen}
         self.model.set_least_codes(LeastCodes(**kept, **chosen))
+
+    def _chosen(self, counts: dict[str, Tensor], targets: dict[str, float]) -> dict[str, tuple[int, ...]]:
+        if not self.weights:
+            return {point: least_codes_for(counts[point], target) for point, target in targets.items()}
+        # All blocks of all points in one table, each as if it had as many neurons as the others.
+        table = torch.cat([counts[point] / counts[point].sum(dim=1, keepdim=True) for point in targets])
+        weights = torch.cat([self.weights[point] for point in targets]).to(table)
+        least = least_codes_for(table, sum(targets.values()) / len(targets), weights)
+        depth = self.model.config.depth
+        return {point: least[depth * place : depth * (place + 1)] for place, point in enumerate(targets)}
 
     def targets(self, step: int) -> dict[str, float]:
         """The activity that each point with a goal may have after this step."""
@@ -132,10 +159,15 @@ class Silencer:
 
     def state(self) -> dict[str, Any]:
         config = self.model.config
-        return {"first": self.first, "least_codes": dict(vars(config.least_codes)), "top_k": config.top_k}
+        return {
+            "first": self.first,
+            "weights": self.weights,
+            "least_codes": dict(vars(config.least_codes)),
+            "top_k": config.top_k,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.first = state["first"]
+        self.first, self.weights = state["first"], state.get("weights", {})
         self.model.set_least_codes(LeastCodes(**state["least_codes"]))
         self.model.set_top_k(state["top_k"])
 
@@ -167,16 +199,16 @@ def mean_activity(activity: dict[str, float]) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def least_codes_for(counts: Tensor, goal: float) -> tuple[int, ...]:
+def least_codes_for(counts: Tensor, goal: float, weights: Tensor | None = None) -> tuple[int, ...]:
     """Least codes per block with which at most `goal` of the neurons of a point fire; counts (L, T + 1).
 
     Silencing the code z in a block loses z**2 of its power, mean z**2, for each spike that is saved. The cheapest
-    codes of all blocks are silenced first. The code T always fires.
+    codes of all blocks are silenced first; weights (L,) say how dear the power of each is. The code T always fires.
     """
     depth, top = counts.shape[0], counts.shape[1] - 1
     squares = torch.arange(top + 1, dtype=counts.dtype, device=counts.device).square()
     power = ((counts * squares).sum(dim=1) / counts.sum(dim=1)).clamp_min(1e-12)
-    price = squares[1:top] / power[:, None]  # (L, T - 1)
+    price = squares[1:top] / power[:, None] * (1 if weights is None else weights[:, None])  # (L, T - 1)
     order = price.flatten().argsort(stable=True).tolist()
     least = [1] * depth
     firing, total = float(counts[:, 1:].sum()), float(counts.sum())

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from lapis.config import LapisConfig
+from lapis.config import AFFINITY_BITS, LapisConfig
 from lapis.deploy.network import Affinities, Block, Leak, Shifts
 from lapis.errors import LapisError
 from lapis.nn.position import RelativePosition
-from lapis.ops.row_scale.eager import scale_rows
+from lapis.ops.row_scale.eager import narrow_rows, scale_rows
 from lapis.relations import Rule
 
 
@@ -71,12 +71,20 @@ class Relation(Pairwise):
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__(config)
-        self.row_scale = config.row_scale
+        self.row_scale, self.affinity_bits = config.row_scale, config.affinity_bits
         self.position = RelativePosition(config.grid, config.heads) if config.relative_position else None
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """(B, H, N, C) twice  ->  (B, H, N, N) log affinities."""
         raise NotImplementedError
 
+    @property
+    def narrow(self) -> bool:
+        """Whether affinities have fewer bits than usual, so few that training must see it."""
+        return self.row_scale == "pow2" and self.affinity_bits < AFFINITY_BITS
+
     def weights(self, q: Tensor, k: Tensor) -> Tensor:
-        return scale_rows(self(q, k), self.row_scale)
+        log_affinity = self(q, k)
+        if self.narrow:
+            return narrow_rows(log_affinity, self.affinity_bits)
+        return scale_rows(log_affinity, self.row_scale)

@@ -33,9 +33,12 @@ class Laplacian(DistanceRelation):
         return self.l1_distance(q, k)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As every relation, but without an N x N matrix in memory: on a GPU, and where no gradient is needed."""
+        """As every relation, but without an N x N matrix in memory: on a GPU, and where no gradient is needed.
+
+        Narrow affinities are rounded one by one, so their matrix is made.
+        """
         on_cpu_with_gradient = torch.is_grad_enabled() and not served_by_triton(q)
-        if on_cpu_with_gradient or not self.fused or not self.is_ready:
+        if on_cpu_with_gradient or not self.fused or not self.is_ready or self.narrow:
             return super().mix(q, k, v)
         delay = None if self.position is None else self.position.delay(self.tau)
         return attention(q, k, v, self.tau, self.row_scale, delay, self.codes)

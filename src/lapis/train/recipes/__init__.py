@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from importlib import import_module
 
 from lapis.config import nearest
@@ -25,5 +26,15 @@ def load(name: str) -> Recipe:
 
 def summary(name: str) -> str:
     """The first line of a recipe's file."""
+    return _documentation(name).strip().splitlines()[0]
+
+
+def processes(name: str) -> int:
+    """How many processes, each with its GPU, the command in a recipe's file starts."""
+    asked = re.search(r"--nproc-per-node (\d+)", _documentation(name))
+    return int(asked[1]) if asked else 1
+
+
+def _documentation(name: str) -> str:
     load(name)
-    return (import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
+    return import_module(f"{__name__}.{name}").__doc__ or ""
