@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 READY  := $(VENV)/.ready
 DEMO   := $(VENV)/.demo
-CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind)))
+CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind))) \
+          $(wildcard examples/c/*.c tools/fuzz/*.c)
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
 # More extras of pyproject.toml to set up, as in EXTRAS=gpu; tests that need one that is missing skip.
@@ -16,7 +17,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native emulate sanitize races faults fuzz guided bench docs wheel clean
+.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,10 +46,10 @@ $(DEMO): pyproject.toml constraints.txt
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set up the little that it needs, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-test: native emulate  ## set up, then run every test
+test: native emulate library cross  ## set up, then run every test
 	@$(MAKE) --no-print-directory tools/biome/node_modules/.ready || echo "axe-core could not be installed; the accessibility tests skip"
 	@$(MAKE) --no-print-directory tools/site/node_modules/.ready || echo "KaTeX could not be installed; the tests of the site skip"
-	$(BIN)/python -m pytest
+	tools/tests.sh $(BIN)/python
 
 check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types
 	$(BIN)/ruff format --check .
@@ -70,11 +71,49 @@ native: $(READY)  ## rebuild the kernels after a change in csrc/
 	  $(CMAKE) --build build/native; \
 	else echo "no C compiler ($(CC)): numpy and torch do the kernels' work"; fi
 
+# The module is in the repository; a test says when it must be built again. The compiler, ziglang, has 100 MB.
+wasm: $(READY)  ## rebuild the engine for browsers after a change in csrc/
+	$(PIP) ziglang
+	$(BIN)/python tools/wasm.py
+
+# For C programs. cmake --install build/library --prefix FOLDER puts it where CMake and pkg-config find it.
+library: $(READY)  ## build liblapis, static and shared, and lapis-run, for C programs
+	@if command -v $(CC) >/dev/null; then \
+	  $(CMAKE) -S . -B build/library -G Ninja -DLAPIS_WERROR=$(WERROR) >/dev/null && $(CMAKE) --build build/library; \
+	else echo "no C compiler ($(CC)): no liblapis"; fi
+
 # A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
 emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
 	@if echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1; then \
 	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && $(CMAKE) --build build/emulate; \
 	else echo "no SIMDe headers (libsimde-dev): AVX-512 kernels are tested only where the processor has them"; fi
+
+# Other processors and systems: tools/cross/build.sh says what to install where a compiler is missing.
+CROSS := PATH="$(abspath $(BIN)):$$PATH" WERROR=$(WERROR) tools/cross/build.sh
+cross: $(READY)  ## build the library for ARM, RISC-V and Windows, each where its compiler is there
+	@for target in arm riscv windows; do $(CROSS) $$target || [ $$? = 1 ]; done
+
+# Python and torch stay here, the library runs in QEMU on every instruction set that it plays. PICK=... is for pytest -k.
+REMOTE_TESTS := tests/ops/test_native_distance.py tests/ops/test_native_attention.py tests/ops/test_native_gradient.py \
+  tests/ops/test_native_lsq.py tests/runtime/test_engine.py tests/deploy/test_simulate_native.py
+# A test that starts a process of its own measures this processor.
+PICK ?= not memory_grows
+IMAGES ?= 32
+define EMULATED
+	$(CROSS) $@
+	OMP_NUM_THREADS=1 LAPIS_EMULATED_IMAGES=$(IMAGES) $(BIN)/python -m pytest -q tests/test_processors.py -k $@
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p tools.cross.remote --remote $@ -k "$(PICK)" $(REMOTE_TESTS)
+endef
+
+arm: $(READY)  ## run the tests of kernels and engine on an emulated ARM processor
+	$(EMULATED)
+
+riscv: $(READY)  ## run the tests of kernels and engine on an emulated RISC-V processor
+	$(EMULATED)
+
+windows: $(READY)  ## build the library for Windows and run it in wine
+	$(CROSS) $@
+	LAPIS_EMULATED_IMAGES=$(IMAGES) $(BIN)/python -m pytest -q tests/test_processors.py -k $@
 
 # The instruction sets of this processor; emulated AVX-512 takes the sanitizers' compiler half an hour.
 sanitize: $(READY)  ## run the tests of kernels and engine under the address and undefined-behaviour sanitizers
@@ -83,7 +122,7 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
 	  $(BIN)/python -m tools.trust tests sanitize tests/test_native.py tests/ops/test_native_*.py \
-	  tests/runtime/test_engine.py tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py
+	  tests/runtime/test_engine.py tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py tests/runtime/test_c_library.py
 
 # The sanitizer maps memory where newer kernels may have put something else; without their random addresses it does not.
 races: $(READY)  ## look for data races of engine and session under the thread sanitizer
@@ -106,6 +145,12 @@ fuzz: native  ## load a million damaged files and run fifty thousand; anything b
 guided: native  ## let a coverage-guided fuzzer (atheris) look for files that break the reader
 	$(PIP) ".[fuzz]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz.guided -runs=$(LOADS)
+
+# make reader LOADS=100000 for a smaller one. Needs clang, which has libFuzzer.
+reader: $(READY)  ## let libFuzzer look for files that break the C reader, under the sanitizers
+	$(CMAKE) -S . -B build/reader -G Ninja -DCMAKE_C_COMPILER=clang -DLAPIS_SANITIZE=fuzzer -DLAPIS_WERROR=$(WERROR) >/dev/null
+	$(CMAKE) --build build/reader --target fuzz-reader
+	$(BIN)/python -m tools.fuzz.reader build/reader/fuzz-reader $(LOADS)
 
 bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/lapis bench kernels

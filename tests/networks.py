@@ -47,6 +47,17 @@ def small_model(config: LapisConfig, seed: int = 0) -> tuple[LapisViT, Pixels]:
     return model, images
 
 
+def shaken_network(config: LapisConfig) -> tuple[LapisViT, torch.Tensor]:
+    """A network all of whose parameters are moved away from their usual start, and normalised random images."""
+    torch.manual_seed(5)
+    size = config.image_size
+    model, images = LapisViT(config).eval(), torch.randn(6, 3, size, size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model, images
+
+
 def small_network(config: LapisConfig, seed: int = 0, **options: Any) -> tuple[Network, Pixels]:
     """The same, converted."""
     model, images = small_model(config, seed)
@@ -66,7 +77,7 @@ def images_for(network: Network, batch: int, seed: int = 0) -> Pixels:
 
 @st.composite
 def configs(draw: st.DrawFn) -> LapisConfig:
-    """Deployable configurations of every style, window, width of weights, mix of modes and set of deadlines."""
+    """Deployable configurations of every style, window, width of weights and affinities, mix of modes and deadlines."""
     heads, modes = draw(st.sampled_from([1, 2, 3])), st.sampled_from(get_args(Mode))
     config = small_config(
         style=draw(st.sampled_from(["vit", "beit"])),
@@ -80,6 +91,7 @@ def configs(draw: st.DrawFn) -> LapisConfig:
         weight_bits=draw(st.sampled_from([2, 6, 8])),
         activation=draw(st.sampled_from(["gelu", "relu"])),
         modes=ActivationModes(*(draw(modes) for _ in range(6))),
+        affinity_bits=draw(st.sampled_from([15, 14, 9, 8, 3, 1])),
     )
     return config.replace(least_codes=draw(least_codes(config)))
 

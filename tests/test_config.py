@@ -56,6 +56,10 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"modes": {"hidden": "signed"}}, "did you mean 'mlp_hidden'"),
         ({"modes": 3}, "must be ActivationModes"),
         ({"widht": 3}, "did you mean 'width'"),
+        ({"affinity_bits": 16}, "from 1 to 15"),
+        ({"affinity_bits": 8.0}, "from 1 to 15"),
+        ({"affinity_bits": True}, "from 1 to 15"),
+        ({"affinity_bits": 8, "relation": "dot"}, "relation='dot' has none"),
         ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
         ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
         ({"quantize": "yes"}, "true or false"),
@@ -73,6 +77,14 @@ def test_an_invalid_choice_is_refused_with_what_is_allowed(change: dict[str, Any
     with pytest.raises(LapisError) as error:
         preset("lapis_tiny", **change)
     assert words in str(error.value)
+
+
+def test_the_usual_width_of_affinities_is_not_written_and_another_is() -> None:
+    assert "affinity_bits" not in preset("lapis_tiny").to_dict()
+    narrow = preset("lapis_tiny", affinity_bits=8)
+    assert narrow.to_dict() == {**preset("lapis_tiny").to_dict(), "affinity_bits": 8}
+    assert narrow.deployed().affinity_bits == 8
+    assert narrow.dense() == preset("lapis_tiny").dense()
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:

@@ -61,8 +61,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "attention_on_spikes.py",
+        "attention_in_spikingjelly.py",
         "attention_in_timm.py",
         "neurobench_table.py",
+        "predict_with_ray.py",  # in test_ray.py
         "predict_without_torch.py",
         "train_and_deploy.py",
     }
@@ -100,6 +102,15 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first
+
+
+def test_attention_in_spikingjelly_learns_and_is_counted(tmp_path: Path) -> None:
+    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install 'lapis-snn[spikingjelly]'")
+    printed = run(str(EXAMPLES / "attention_in_spikingjelly.py"), cwd=tmp_path)
+    first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
+    assert last < first / 2
+    counts = dict(re.findall(r"(\w+)\.default +([\d,]+)", printed))
+    assert all(int(counts[name].replace(",", "")) > 0 for name in ("mm", "l1_distance", "bmm"))
 
 
 # A torchvision of another build than torch misses these operators, and NeuroBench imports it.

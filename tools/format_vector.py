@@ -1,7 +1,8 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small networks docs/format-vector-2.safetensors and -table are made anew first, from random numbers.
+--fixture the small networks docs/format-vector-2.safetensors, -table, -shift and -narrow are made anew first, from
+random numbers.
 
     python tools/format_vector.py
 """
@@ -36,6 +37,7 @@ FIRST_FIXTURE = Path("docs/format-vector.safetensors")
 FIXTURE = Path("docs/format-vector-2.safetensors")
 TABLE = Path("docs/format-vector-table.safetensors")
 SHIFT = Path("docs/format-vector-shift.safetensors")
+NARROW = Path("docs/format-vector-narrow.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
 
@@ -108,8 +110,8 @@ def small_network() -> Network:
     )
 
 
-def table_network(relation: str, mode: Mode, seed: int) -> Network:
-    """Affinities, or their shifts, as a table by distance; weights of eight bits."""
+def table_network(relation: str, mode: Mode, seed: int, **changes: Any) -> Network:
+    """Affinities, or their shifts, as a table by distance, or as a leak; weights of eight bits."""
     config = LapisConfig(
         image_size=8,
         patch_size=4,
@@ -122,13 +124,13 @@ def table_network(relation: str, mode: Mode, seed: int) -> Network:
         relation=relation,
         modes=ActivationModes(qk=mode),
     ).deployed(weight_bits=8)
-    return random_network(config, seed)
+    return random_network(config.replace(**changes), seed)
 
 
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE, SHIFT):
+    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE, SHIFT, NARROW):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -154,6 +156,7 @@ def main() -> None:
                 FIXTURE: small_network(),
                 TABLE: table_network("table", "signed", seed=29),
                 SHIFT: table_network("laplacian2", "unsigned", seed=31),
+                NARROW: table_network("laplacian", "signed", seed=37, affinity_bits=5),
             }
             for path, network in fixtures.items():
                 print(f"{path}: {save(ROOT / path, network):,} bytes")

@@ -23,10 +23,14 @@ Activation = Literal["gelu", "relu"]
 
 FLOAT_WEIGHTS = 32
 DEPLOYED_BITS = 6
+# Bits of the affinity of a row's nearest key. 15 fit int16, the widest factor that the kernels multiply.
+AFFINITY_BITS = 15
 # What a network must be to have a spiking form, besides its relation; its weights may have any width.
 DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes", "top_k": 1.0}
 # What only training knows of: the values that a packed network has, and that are not written where they are the same.
 TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False, "mean_pool": False}
+# What is not written where it has these values, so that older files and networks keep their bytes.
+UNWRITTEN: dict[str, Any] = {**TRAINING_ONLY, "affinity_bits": AFFINITY_BITS}
 # LayerNorm's epsilon, in every network and every executor.
 NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
@@ -108,6 +112,8 @@ class LapisConfig:
     # A control for deadlines: the share of each token's neurons that may fire in front of a layer, the largest first.
     top_k: float = 1.0
     quantize: bool = True
+    # The width of affinities where rows are scaled by powers of two, as they are when deployed.
+    affinity_bits: int = AFFINITY_BITS
     image_channels: int = TRAINING_ONLY["image_channels"]
     # Layer scale in style vit, as in DeiT-III and DINOv2; style beit always has it.
     layer_scale: bool = TRAINING_ONLY["layer_scale"]
@@ -140,6 +146,7 @@ class LapisConfig:
                 "use style='vit'"
             )
         _check_least_codes(self)
+        _check_affinity_bits(self)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
             raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
 
@@ -200,7 +207,12 @@ class LapisConfig:
     def dense(self) -> LapisConfig:
         """The plain transformer of the same shape: dot product, softmax, no quantizers."""
         return self.replace(
-            quantize=False, relation="dot", row_scale="exact", readout="real", weight_bits=FLOAT_WEIGHTS
+            quantize=False,
+            relation="dot",
+            row_scale="exact",
+            readout="real",
+            weight_bits=FLOAT_WEIGHTS,
+            affinity_bits=AFFINITY_BITS,
         )
 
     def kept_share(self, point: str) -> float:
@@ -230,7 +242,7 @@ class LapisConfig:
 
     def to_dict(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
-        return {name: value for name, value in fields.items() if value != TRAINING_ONLY.get(name)}
+        return {name: value for name, value in fields.items() if value != UNWRITTEN.get(name)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> LapisConfig:
@@ -310,6 +322,17 @@ def _check_least_codes(config: LapisConfig) -> None:
                     f"least_codes.{point}={least!r} must be an integer from 1 (every code but zero fires) to the "
                     f"window, {config.window}"
                 )
+
+
+def _check_affinity_bits(config: LapisConfig) -> None:
+    bits = config.affinity_bits
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= AFFINITY_BITS:
+        raise LapisError(f"affinity_bits={bits!r} must be an integer from 1 to {AFFINITY_BITS}")
+    if bits != AFFINITY_BITS and rule_of(config.relation).stored is None:
+        raise LapisError(
+            f"affinity_bits={bits} is a width of deployed affinities, and relation={config.relation!r} has none; "
+            f"use {AFFINITY_BITS}, or relation='laplacian'"
+        )
 
 
 def _field_of(point: str) -> str:

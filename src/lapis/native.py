@@ -21,14 +21,16 @@ from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 from lapis.turns import Turns
 
-# Must equal LAPIS_ABI of csrc/lapis.h.
-ABI = 5
+# Must equal LAPIS_ABI of csrc/library.h.
+ABI = 7
 NONE = "none"
+# As CMake names it.
+_FILE = "_kernels.dll" if os.name == "nt" else "_kernels.so"
 
 CODES_U8, CODES_F32 = 0, 1
 OUT_I32, OUT_F32 = 0, 1
 L1, HAMMING = 0, 1
-# As csrc/lapis.h numbers them.
+# As csrc/library.h numbers them.
 ROW_SCALES: dict[RowScale, int] = {"exact": 0, "pow2": 1}
 
 Strides = ctypes.c_int64 * 3
@@ -71,7 +73,7 @@ _PROBLEMS = {
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
 
-# Python's copies of the structs of csrc/lapis.h; a library with other structs is not loaded.
+# Python's copies of the structs of csrc/library.h; a library with other structs is not loaded.
 _STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
 _FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
 
@@ -98,8 +100,12 @@ _SIGNATURES: dict[str, list[Any]] = {
     ],
     "lapis_spikes_integrate": [_pointer, _i64, _i64, _i64, _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
     "lapis_spikes_relate": [_pointer, _pointer, *([_i64] * 5), _i32, _pointer, _counter, _i32],
-    "lapis_spikes_leak": [_pointer, _i64, _i64, _i64, _pointer, _pointer, _i64, _pointer, _pointer],
+    "lapis_spikes_leak": [_pointer, _i64, _i64, _i64, _pointer, _pointer, _i64, _i32, _pointer, _pointer],
     "lapis_spikes_mix": [_pointer, *([_i64] * 4), _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
+    "lapis_gates_run": [
+        _i64, _i64, *([_pointer] * 5), _i64, _pointer, _pointer, _i64, _pointer, _i64, _pointer, _i64,
+        *([_pointer] * 4),
+    ],
     "lapis_abi": [],
     "lapis_use_runner": [_pointer],
     "lapis_isa_supported": [_i32],
@@ -279,13 +285,13 @@ def _find() -> Path:
         if not Path(chosen).is_file():
             raise LapisError(f"LAPIS_KERNELS={chosen} is not a file; give the path of a built library or unset it")
         return Path(chosen)
-    own_build = Path(__file__).with_name("_kernels.so")
+    own_build = Path(__file__).with_name(_FILE)
     if own_build.is_file():
         return own_build
     # An editable install may keep the library in another folder than the sources.
     spec = importlib.util.find_spec("lapis._kernels")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("_kernels.so")
+        raise FileNotFoundError(_FILE)
     return Path(spec.origin)
 
 

@@ -41,6 +41,8 @@ class cached(Generic[Value]):  # noqa: N801 - used as a decorator, like `propert
         self.name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        if instance is None:  # asked of the class, as by tools that list its members
+            return self  # type: ignore[return-value]
         # Python asks here only while the object's own dictionary has no such name.
         value = instance.__dict__[self.name] = self.compute(instance)
         return value

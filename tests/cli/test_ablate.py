@@ -99,6 +99,7 @@ def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(
         assert float(row["energy_strict_mj"]) >= float(row["energy_mj"])
         assert len(set(energies)) == 6
         assert float(row["ms_per_step"]) > 0
+        assert float(row["energy_rate_train_mj"]) > float(row["energy_lenient_mj"])
     assert all(0 <= float(row["top1"]) <= 100 and 0 < float(row["energy_mj"]) < 1 for row in rows)
     assert (tmp_path / "ablation.png").read_bytes().startswith(b"\x89PNG")
     logs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")}

@@ -37,6 +37,7 @@ QUICK = {
     "growth": ["--side", "32", "--side", "64", "--rounds", "1"],
     "simulator": ["--rounds", "1"],
     "roofline": ["--batch", "1"],
+    "needs": ["imagenet_base"],
     "soak": ["--predictions", "10"],
     "memory": ["--size", "1", "1", "64", "16"],
     "energy": ["NETWORK", "--engine", "torch", "--rounds", "2", "--batch", "2"],
@@ -50,6 +51,7 @@ EXPLAINED = {
     "growth": "ms per block: one image on 1 thread",
     "simulator": "operations: synapses that those spikes crossed",
     "roofline": "us: microseconds, calculated",
+    "needs": "GB: memory of one GPU, calculated",
     "soak": "wrong: answers that differ",
     "memory": "MB: peak memory beyond inputs and result",
     "energy": "CPU ms per image: all threads together",
@@ -248,7 +250,7 @@ def test_unknown_words_are_refused_and_known_ones_named(
     assert allowed in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [name for name in QUICK if name not in ("energy", "roofline")])
+@pytest.mark.parametrize("name", [name for name in QUICK if name not in ("energy", "roofline", "needs")])
 def test_without_kernels_there_is_nothing_to_measure(
     name: str, network: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,15 +78,29 @@ def test_the_report_holds_the_figures_and_links_to_the_page(results: tuple[Path,
     assert data == {name: value for name, value in facts.items() if name != "report"}
     assert len(answers) == demo.SHOWN
     assert (out / facts["explain"]).is_file()
+    assert (out / facts["live"]).is_file()
 
 
 def test_the_report_path_is_printed_last(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "classify", "verify", "verify", "accuracy", "energy", "speed", "explain", "report",
+        "classify", "verify", "verify", "accuracy", "energy", "speed", "explain", "live", "report",
     ]  # fmt: skip
     assert lines[-1].endswith(str(tmp_path / "index.html"))
+
+
+def test_a_network_that_no_browser_runs_is_shown_without_a_live_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lapis.convert.fold import from_model
+
+    model, _ = small_model(CONFIG.replace(weight_bits=32), seed=5)
+    pack.save(tmp_path / "float.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
+    words = ["demo", "--model", str(tmp_path / "float.safetensors"), "--out", str(tmp_path / "out"), "--json"]
+    assert main(words) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["live"] == ""
+    assert not (tmp_path / "out" / "live.html").exists()
 
 
 def test_a_broken_promise_is_told_and_fails_the_command(

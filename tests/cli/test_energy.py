@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
-from lapis import LapisConfig, preset
+from lapis import LapisConfig, preset, relations
 from lapis.cli.energy import command
+from lapis.data.slice import load_slice
 from lapis.energy import CONVENTIONS, estimate, load_costs, save_tally
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
+from lapis.nn import save_network
 from lapis.trace import POINTS, Tally
+from tests.networks import small_config, small_model
 
 LARGE = ["lapis_large", "--activity", "all=0.3"]
 DEPLOYED = preset("lapis_tiny").deployed()
@@ -172,3 +176,21 @@ def test_the_papers_figures_are_written_where_asked(tmp_path: Path) -> None:
     with pytest.raises(LapisError, match="--chart draws the estimate"):
         _run("--paper", "--chart", str(tmp_path / "paper.png"))
     assert not (tmp_path / "paper.png").exists()
+
+
+@pytest.mark.parametrize("name", relations.names())
+def test_every_relation_is_priced_under_every_convention(name: str) -> None:
+    report = _json("lapis_tiny", "--set", f"relation={name}", "--activity", "all=0.3", "--compare")
+    assert report["config"]["relation"] == name
+    assert {one["convention"] for one in report["conventions"]} == set(CONVENTIONS)
+    assert all(0 < one["attention_mj"] < one["energy_mj"] for one in report["conventions"])
+
+
+@pytest.mark.parametrize("name", relations.names())
+def test_the_spikes_of_every_relation_are_counted(name: str, tmp_path: Path) -> None:
+    config = small_config(classes=10, depth=1).replace(relation=name, row_scale="exact", readout="real", weight_bits=32)
+    save_network(tmp_path / "network.safetensors", small_model(config)[0])
+    (tmp_path / "data" / "0").mkdir(parents=True)
+    Image.fromarray(load_slice().images[0]).save(tmp_path / "data" / "0" / "image.png")
+    activities = _json(str(tmp_path / "network.safetensors"), "--data", str(tmp_path / "data"))["activities"]
+    assert set(activities) == {"attention_in", "q", "k", "v", "mlp_in", "mlp_hidden"}

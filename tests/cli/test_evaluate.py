@@ -71,6 +71,18 @@ def test_a_checkpoint_and_its_packed_form_give_the_same_answers(
     assert (trained["state"], packed["state"]) == ("trained", "packed")
 
 
+def test_a_packed_network_has_the_same_scores_in_torch(
+    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "packed.safetensors"
+    save(file, from_model(small_model(DEPLOYED)[0], preprocess=Preprocess(16, crop=0.8)))
+    engine, torch_cpu = (run(capsys, str(file), "--data", str(tree), *words) for words in ([], ["--device", "cpu"]))
+    assert torch_cpu["executor"] == "torch, cpu"
+    assert engine["executor"] != torch_cpu["executor"]
+    for fact in ("top1", "top5", "images", "activity", "energy", "config"):
+        assert engine[fact] == torch_cpu[fact], fact
+
+
 def test_images_that_the_network_was_trained_on_do_not_count(
     tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +147,8 @@ def test_an_import_is_called_calibrated_and_not_trained(
         (["{model}", "--crop", "7"], "crop=7"),
         (["{model}", "--normalise", "mean"], "use imagenet, half, cifar"),
         (["{model}", "--data", "{empty}"], "no test images"),
+        (["{model}", "--device", "gpu"], "use auto, cpu or cuda"),
+        (["{model}", "--device", "cuda"], "use --device cpu"),
         (["{few}"], "the images have 10 classes, the network 3"),
     ],
 )

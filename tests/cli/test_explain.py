@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -91,3 +92,40 @@ def test_bad_input_is_one_clear_error(
     assert error.startswith("lapis: error:")
     assert says in error
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_live_page_holds_network_and_engine_and_needs_no_image(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "live.html"
+    assert main(["explain", "--live", str(files["packed"]), "-o", str(out), "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out) == {"page": str(out), "bytes": out.stat().st_size}
+    assert base64.b64encode(files["packed"].read_bytes()).decode() in out.read_text(encoding="utf-8")
+    assert main(["explain", "--live", str(files["packed"]), str(files["picture"]), "-o", str(out), "-q"]) == EXIT_OK
+    assert capsys.readouterr().out.strip() == str(out)
+    assert '"samples":[{"name":"frog.png"' in out.read_text(encoding="utf-8")
+
+
+def test_a_live_page_of_a_checkpoint_packs_it_first(files: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "live.html"
+    assert main(["explain", "--live", str(files["checkpoint"]), "-o", str(out), "-q"]) == EXIT_OK
+    assert '"file":"' in out.read_text(encoding="utf-8")
+
+
+def test_a_network_with_float_weights_has_no_live_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lapis.convert.fold import from_model
+
+    model, _ = small_model(CONFIG.replace(weight_bits=32), seed=1)
+    pack.save(tmp_path / "float.safetensors", from_model(model))
+    assert (
+        main(["explain", "--live", str(tmp_path / "float.safetensors"), "-o", str(tmp_path / "live.html")])
+        == EXIT_BAD_INPUT
+    )
+    assert "convert with 2 to 8 bits, or leave out --live" in capsys.readouterr().err
+
+
+def test_without_an_image_only_a_live_page_can_be_written(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(files["packed"]), "-o", str(tmp_path / "page.html")]) == EXIT_BAD_INPUT
+    assert "no IMAGE was given" in capsys.readouterr().err

@@ -42,6 +42,7 @@ LINES = [
     "unpack MODEL -o arrays.npz",
     "export MODEL -o model.onnx",
     "publish MODEL repository -n 1",
+    "rtl MODEL -o circuit",
     "predict MODEL slice:0 slice:1 --csv answers.csv",
     "energy MODEL --compare --csv rows.csv",
     "energy --paper",

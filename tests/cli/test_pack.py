@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from lapis.cli import main
+from lapis.deploy import integer
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save
 from lapis.preprocess import Preprocess
-from tests.networks import small_config, small_model
+from tests.networks import images_for, small_config, small_model
 
 CONFIG = small_config(width=8)
 
@@ -47,6 +48,31 @@ def test_without_a_target_the_file_lies_beside_the_checkpoint(
     assert "bytes" in capsys.readouterr().out
 
 
+def test_a_packed_file_is_packed_again_with_narrower_affinities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide, narrow, again = (tmp_path / f"{name}.safetensors" for name in ("wide", "narrow", "again"))
+    save(wide, random_network(CONFIG))
+    assert main(["pack", str(wide), "--affinity-bits", "2", "-o", str(narrow), "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["affinity_bits"] == 2
+    images = images_for(load(wide), 2)
+    network = load(narrow)
+    assert network.config == CONFIG.replace(affinity_bits=2)
+    assert max(int(tables.table.max()) for tables in network.tables) < 1 << 2
+    assert (integer.run(network, images) != integer.run(load(wide), images)).any()
+    assert main(["unpack", str(narrow)]) == EXIT_OK
+    assert "2-bit affinities" in capsys.readouterr().out
+    # The width is all that was changed, so the usual one gives the first file again.
+    assert main(["pack", str(narrow), "--affinity-bits", "15", "-o", str(again)]) == EXIT_OK
+    assert again.read_bytes() == wide.read_bytes()
+
+
+def test_a_checkpoint_is_packed_with_the_width_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    target = tmp_path / "packed.safetensors"
+    assert main(["pack", str(checkpoint), "-o", str(target), "--affinity-bits", "4"]) == EXIT_OK
+    assert load(target).config == CONFIG.replace(affinity_bits=4)
+
+
 def test_unpacking_shows_and_writes_what_is_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed, arrays = tmp_path / "n.safetensors", tmp_path / "n.npz"
     network = random_network(CONFIG)
@@ -66,6 +92,8 @@ def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys
     save(packed, random_network(CONFIG))
     for arguments, word in (
         (["pack", str(packed)], "packed already"),
+        (["pack", str(packed), "--affinity-bits", "8"], "--out"),
+        (["pack", str(packed), "-o", str(packed), "--affinity-bits", "8", "--fraction-bits", "14"], "--fraction-bits"),
         (["pack"], "name a checkpoint"),
         (["pack", str(tmp_path / "missing.safetensors")], "no such file or run"),
         (["unpack", str(checkpoint)], "lapis pack"),

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.convert.agreement import verify
+from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int32
@@ -140,6 +142,18 @@ def test_the_trained_network_codes_its_first_window_alike(config: LapisConfig) -
     trained, deployed = model.watch(pixels).trace, integer.watch(network, images).trace
     assert (trained[0, "attention_in"] == deployed[0, "attention_in"]).mean() > 0.99
     assert np.abs(trained[0, "attention_in"] - deployed[0, "attention_in"]).max() <= 1
+
+
+@pytest.mark.parametrize("bits", [15, 8, 5, 1])
+@pytest.mark.parametrize("relation", ["laplacian", "laplacian2"])
+def test_training_sees_affinities_as_narrow_as_they_are_deployed(relation: str, bits: int) -> None:
+    model, images = small_model(BASE.replace(relation=relation, affinity_bits=bits), 9)
+    network = from_model(model)
+    report = verify(network, {"stages": stagewise_executor(model, network)}, [(images, None)])
+    assert report.holds, report.agreements[0].first
+    # The comparison can fail: stages of another width do not agree.
+    other = from_model(small_model(BASE.replace(relation=relation, affinity_bits=3), 9)[0])
+    assert not verify(other, {"stages": stagewise_executor(model, other)}, [(images, None)]).holds
 
 
 @pytest.mark.parametrize(

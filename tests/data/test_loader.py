@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from lapis.data import loader
 from lapis.data.folder import load_folder
 from lapis.data.images import ArrayImages
 from lapis.data.loader import Augment, Batch, TestBatches, TrainBatches
@@ -84,8 +88,8 @@ def write_files(folder: Path, count: int) -> None:
 def test_a_corrupt_image_is_reported_and_the_epoch_goes_on(tmp_path: Path, workers: int) -> None:
     write_files(tmp_path, 8)
     (tmp_path / "0" / "3.png").write_bytes(b"broken")
-    loader = TrainBatches(load_folder(tmp_path), Augment(), Preprocess(6), 4, 0, 1, workers=workers)
-    seen = [parts[0] for parts in loader.epoch(0, 0)]
+    found = TrainBatches(load_folder(tmp_path), Augment(), Preprocess(6), 4, 0, 1, workers=workers)
+    seen = [parts[0] for parts in found.epoch(0, 0)]
     assert [len(batch.images) for batch in seen] == [4, 4]
     (line,) = [line for batch in seen for line in batch.unreadable]
     assert "3.png" in line
@@ -103,6 +107,37 @@ def test_worker_processes_change_nothing(tmp_path: Path) -> None:
         for workers in (0, 2)
     )
     assert same(alone, helped)
+
+
+def test_small_images_in_memory_are_enlarged_by_workers_too() -> None:
+    alone, helped = ([parts[0] for parts in replace(batches(), workers=workers).epoch(0, 0)] for workers in (0, 2))
+    assert len(helped) == 3
+    assert all(same(one, two) for one, two in zip(alone, helped, strict=True))
+    tested = [torch.cat([b.pixels for b in TestBatches(some_images(), Preprocess(12), 7, workers=w)]) for w in (0, 2)]
+    assert torch.equal(*tested)
+
+
+@pytest.mark.parametrize(("device", "pinned"), [("cpu", False), ("cuda", True)])
+def test_what_goes_to_a_gpu_is_read_into_pinned_memory(
+    device: str, pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def loader_of(views: object, **options: Any) -> list[object]:
+        asked.update(options)
+        return []
+
+    monkeypatch.setattr(loader, "DataLoader", loader_of)
+    assert list(TestBatches(some_images(), Preprocess(12), workers=3, device=torch.device(device))) == []
+    assert (asked["pin_memory"], asked["num_workers"]) == (pinned, 3)
+
+
+def test_a_copy_to_a_gpu_starts_from_pinned_memory_and_is_not_waited_for() -> None:
+    tensor = Mock()
+    tensor.is_pinned.return_value = False
+    gpu = torch.device("cuda")
+    assert loader._sent(tensor, gpu) is tensor.pin_memory().to.return_value
+    tensor.pin_memory().to.assert_called_once_with(gpu, non_blocking=True)
 
 
 def test_processes_share_the_test_images_without_overlap() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lapis.config import AFFINITY_BITS
 from lapis.deploy.leak import affinity_tables, leak_factor, leak_table, read, tables_of, time_constant
 from lapis.errors import LapisError
-from lapis.ops.integer_attention.reference import AFFINITY_MAX
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.
 LOSS_PER_STEP = 2.0**-31
@@ -24,42 +27,60 @@ def test_the_leak_follows_the_exponential_at_any_distance(tau: float, size: int)
     assert np.abs(ours + distance / tau).max() <= 2 * size * LOSS_PER_STEP + 1e-14 * size / tau
 
 
-@given(tau=st.floats(0.05, 1e3), nearest=st.integers(0, 300), farther=st.integers(0, 300))
-def test_the_nearest_key_of_a_row_reads_15_bits_and_farther_keys_less(tau: float, nearest: int, farther: int) -> None:
+WIDTHS = st.integers(1, AFFINITY_BITS)
+
+
+@given(bits=WIDTHS, tau=st.floats(0.05, 1e3), nearest=st.integers(0, 300), farther=st.integers(0, 300))
+def test_the_nearest_key_of_a_row_reads_all_bits_and_farther_keys_less(
+    bits: int, tau: float, nearest: int, farther: int
+) -> None:
     u, e = leak_table(*leak_factor([tau]), nearest + farther + 1)
     gain = e[0, nearest]
-    first = int(read(u[0, nearest], e[0, nearest], gain))
-    assert 1 << 14 <= first <= AFFINITY_MAX
-    assert 0 <= int(read(u[0, nearest + farther], e[0, nearest + farther], gain)) <= first
+    first = int(read(u[0, nearest], e[0, nearest], gain, bits))
+    assert 1 << (bits - 1) <= first <= (1 << bits) - 1
+    assert 0 <= int(read(u[0, nearest + farther], e[0, nearest + farther], gain, bits)) <= first
 
 
-@given(tau=st.floats(2.0, 300.0), nearest=st.integers(0, 200))
-def test_affinities_are_the_exponential_rounded_to_15_bits(tau: float, nearest: int) -> None:
+@given(bits=WIDTHS, tau=st.floats(2.0, 300.0), nearest=st.integers(0, 200))
+def test_affinities_are_the_exponential_rounded_to_their_bits(bits: int, tau: float, nearest: int) -> None:
     u, e = leak_table(*leak_factor([tau]), nearest + 200)
-    seen = read(u[0, nearest:], e[0, nearest:], np.asarray(e[0, nearest]))
-    ideal = np.exp(-np.arange(nearest, nearest + 200) / tau) * 2.0 ** (15 + int(e[0, nearest]))
-    assert (
-        np.abs(seen - ideal).max() <= 0.5 + 2.0**15 * 2 * (nearest + 200) * LOSS_PER_STEP + (ideal > AFFINITY_MAX).any()
-    )
+    seen = read(u[0, nearest:], e[0, nearest:], np.asarray(e[0, nearest]), bits)
+    ideal = np.exp(-np.arange(nearest, nearest + 200) / tau) * 2.0 ** (bits + int(e[0, nearest]))
+    # What would round to 2**bits is held below it, and loses up to one unit.
+    allowed = 0.5 + 2.0**bits * 2 * (nearest + 200) * LOSS_PER_STEP + 0.5 * (ideal > (1 << bits) - 1).any()
+    assert np.abs(seen - ideal).max() <= allowed
 
 
-def test_expanded_tables_hold_what_a_read_gives() -> None:
+@given(bits=st.integers(1, AFFINITY_BITS - 1), tau=st.floats(0.05, 1e3), nearest=st.integers(0, 300))
+def test_a_narrow_affinity_is_the_membrane_rounded_once_and_not_the_wide_affinity_rounded_again(
+    bits: int, tau: float, nearest: int
+) -> None:
+    u, e = leak_table(*leak_factor([tau]), nearest + 100)
+    seen = read(u[0, nearest:], e[0, nearest:], np.asarray(e[0, nearest]), bits)
+    for value, power, affinity in zip(u[0, nearest:].tolist(), e[0, nearest:].tolist(), seen.tolist(), strict=True):
+        unit = Fraction(2) ** (32 - bits + power - int(e[0, nearest]))
+        assert affinity == min(math.floor(Fraction(value) / unit + Fraction(1, 2)), (1 << bits) - 1)
+
+
+@pytest.mark.parametrize("bits", [AFFINITY_BITS, 8, 3, 1])
+def test_expanded_tables_hold_what_a_read_gives(bits: int) -> None:
     u, e = leak_table(*leak_factor([3.0, 17.5]), 90)
-    (tables,) = affinity_tables([(u, e)])
+    (tables,) = affinity_tables([(u, e)], bits)
     row, table = tables.row_exponent, tables.table
     assert row.dtype == table.dtype == np.uint16
     for head in range(2):
         for nearest in range(90):
-            expected = read(u[head, nearest:], e[head, nearest:], np.asarray(e[head, nearest]))
+            expected = read(u[head, nearest:], e[head, nearest:], np.asarray(e[head, nearest]), bits)
             assert (table[head, row[head, nearest], nearest:] == expected).all()
 
 
+@pytest.mark.parametrize("bits", [AFFINITY_BITS, 8, 1])
 @pytest.mark.parametrize("tau", [1e-3, 0.9, 7.3, 40.0, 1000.0])
-def test_the_nearest_key_of_every_row_uses_the_full_width_of_the_table(tau: float) -> None:
-    tables = tables_of([tau], 500)
+def test_the_nearest_key_of_every_row_uses_the_full_width_of_the_table(tau: float, bits: int) -> None:
+    tables = tables_of([tau], 500, bits)
     nearest = tables.table[0, tables.row_exponent[0], np.arange(500)]
-    assert nearest.min() >= 1 << 14
-    assert nearest.max() <= AFFINITY_MAX
+    assert nearest.min() >= 1 << (bits - 1)
+    assert nearest.max() <= (1 << bits) - 1
 
 
 def test_a_leak_too_fast_for_tables_is_refused_before_they_are_made() -> None:

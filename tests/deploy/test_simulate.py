@@ -98,15 +98,15 @@ def test_counters_between_spikes_are_the_distance_of_codes(case: tuple[int, list
     assert crossed == np.count_nonzero(q) * k.shape[1] + np.count_nonzero(k) * q.shape[1]
 
 
-@given(st.floats(0.1, 100.0), st.integers(0, 1 << 16))
-def test_membranes_that_leak_one_by_one_read_as_the_table(tau: float, seed: int) -> None:
+@given(st.floats(0.1, 100.0), st.integers(0, 1 << 16), st.integers(1, 15))
+def test_membranes_that_leak_one_by_one_read_as_the_table(tau: float, seed: int, bits: int) -> None:
     distance = np.random.default_rng(seed).integers(0, 120, (2, 3, 4))
     mantissa, exponent = leak.leak_factor([tau, 2 * tau])
-    affinity, mass, steps = leak_affinities(distance, leak.trajectory(mantissa, exponent))
+    affinity, mass, steps = leak_affinities(distance, leak.trajectory(mantissa, exponent), bits)
     u, e = leak.leak_table(mantissa, exponent, 120)
     head = np.arange(2)[:, None, None]
     gain = e[head, distance.min(axis=-1, keepdims=True)]
-    assert (affinity == leak.read(u[head, distance], e[head, distance], gain)).all()
+    assert (affinity == leak.read(u[head, distance], e[head, distance], gain, bits)).all()
     assert (mass == affinity.sum(axis=-1)).all()
     assert steps == distance.max()
 

@@ -127,14 +127,16 @@ def test_counters_in_c_run_as_those_of_numpy(
     assert crossed == expected_crossed
 
 
-@given(heads=st.integers(1, 3), rows=SIZES, keys=SIZES, seed=SEEDS, falls=st.integers(0, 5))
-def test_membranes_in_c_are_read_as_those_of_numpy(heads: int, rows: int, keys: int, seed: int, falls: int) -> None:
+@given(heads=st.integers(1, 3), rows=SIZES, keys=SIZES, seed=SEEDS, falls=st.integers(0, 5), bits=st.integers(1, 15))
+def test_membranes_in_c_are_read_as_those_of_numpy(
+    heads: int, rows: int, keys: int, seed: int, falls: int, bits: int
+) -> None:
     generator = np.random.default_rng(seed)
     distance = generator.integers(0, 50, (heads, rows, keys))
     mantissa = generator.integers(1 << 31, 1 << 32, (heads, 50), dtype=np.uint64)
     exponent = np.cumsum(generator.integers(0, falls + 1, (heads, 50)), axis=1)
-    affinity, mass, steps = simulate_native.leak_affinities(distance, mantissa, exponent)
-    expected = leak_affinities(distance, zip(mantissa.T, exponent.T, strict=True))
+    affinity, mass, steps = simulate_native.leak_affinities(distance, mantissa, exponent, bits)
+    expected = leak_affinities(distance, zip(mantissa.T, exponent.T, strict=True), bits)
     assert (affinity == expected[0]).all()
     assert (mass == expected[1]).all()
     assert steps == expected[2]
@@ -172,6 +174,13 @@ def test_a_distance_without_a_membrane_is_refused(distance: int) -> None:
     membranes = np.full((1, 5), 1 << 31), np.zeros((1, 5), dtype=np.int64)
     with pytest.raises(LapisError, match="outside the affinity table"):
         simulate_native.leak_affinities(np.array([[[0, distance]]]), *membranes)
+
+
+@pytest.mark.parametrize("bits", [0, 16])
+def test_a_width_that_no_affinity_has_is_refused(bits: int) -> None:
+    membranes = np.full((1, 5), 1 << 31), np.zeros((1, 5), dtype=np.int64)
+    with pytest.raises(LapisError, match="refused by the native library"):
+        simulate_native.leak_affinities(np.zeros((1, 1, 1)), *membranes, bits)
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:

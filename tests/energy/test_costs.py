@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lapis.energy.costs import KINDS, load_costs, parse_costs, tables
+from lapis.config import AFFINITY_BITS
+from lapis.energy.costs import CIRCUITS, KINDS, load_costs, parse_costs, tables
 from lapis.errors import LapisError
+from tools import gate_costs
+
+GATES = [name for name in tables() if "gates" in name]
 
 
 def _fields() -> dict[str, Any]:
@@ -42,6 +47,72 @@ def test_a_table_survives_its_file(tmp_path: Path) -> None:
     path.write_text(json.dumps(_fields() | {"name": "mine"}))
     assert load_costs(str(path)).pj == load_costs().pj
     assert load_costs(path).name == "mine"
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_table_of_circuits_survives_its_file_and_names_the_source_of_every_one(name: str) -> None:
+    table = load_costs(name)
+    assert parse_costs(json.dumps(table.to_dict()), "copy") == table
+    assert table.circuits.keys() == set(CIRCUITS)
+    assert all(len(circuit.source) > 10 for circuit in table.circuits.values())
+    assert table.unit is not None
+    # A narrower affinity never costs more where its bits are most of the circuit.
+    for kind in ("affinity", "weigh"):
+        prices = [table.price(kind, bits) for bits in range(1, AFFINITY_BITS + 1)]
+        assert prices == sorted(prices)
+
+
+def test_the_tables_of_circuits_are_made_from_the_record_of_measurements() -> None:
+    made = gate_costs.tables()
+    assert list(made) == GATES
+    assert all((gate_costs.TABLES / f"{name}.json").read_text() == text for name, text in made.items())
+
+
+def test_every_measured_module_is_one_of_the_circuits() -> None:
+    modules = {file.name.removesuffix(".sv") for file in (resources.files("lapis.rtl") / "verilog").iterdir()}
+    measured = [json.loads(line) for line in gate_costs.MEASURED.read_text().splitlines()]
+    assert {line["module"] for line in measured} <= modules
+    for circuit in load_costs("45nm_gates").circuits.values():
+        assert circuit.source.removeprefix("module ").split(",")[0] in modules
+
+
+def test_a_circuit_is_priced_at_the_least_measured_width_that_holds_the_affinity() -> None:
+    fields = load_costs("45nm_gates").to_dict()
+    fields["circuits"]["weigh"]["ratio"] = {"15": 10, "8": 6, "4": 3}
+    table = parse_costs(json.dumps(fields), "table")
+    assert [table.price("weigh", bits) / 0.03 for bits in (15, 9, 8, 5, 4, 1)] == pytest.approx([10, 10, 6, 6, 3, 3])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unit": {"operation": "add", "pj": 0.03}}, "unit="),
+        ({"unit": {"operation": "add", "pj": 0, "source": "x"}}, "above 0"),
+        ({"unit": {"operation": " ", "pj": 1, "source": "x"}}, "as text"),
+        ({"unit": {"operation": "add", "pj": "1", "source": "x"}}, r"unit\.pj='1'"),
+        ({"ratios": {}}, "'ratios' holds nothing"),
+        ({"circuits": {}}, "'circuits' holds nothing"),
+        ({"pj": {}}, "a cost table has the fields"),
+    ],
+)
+def test_a_bad_table_of_circuits_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(LapisError, match=message):
+        parse_costs(json.dumps(load_costs("45nm_gates").to_dict() | change), "table")
+
+
+@pytest.mark.parametrize(
+    "ratio", [1.0, {}, {"8": 1.0}, {"15": 1.0, "16": 2.0}, {"15": -1.0}, {"15": "1"}, {"15": True}]
+)
+def test_a_circuit_needs_ratios_by_width(ratio: object) -> None:
+    fields = load_costs("45nm_gates").to_dict()
+    fields["circuits"]["weigh"]["ratio"] = ratio
+    with pytest.raises(LapisError, match=r"circuits\.weigh\.ratio"):
+        parse_costs(json.dumps(fields), "table")
+
+
+def test_a_table_without_circuits_says_which_has_them() -> None:
+    with pytest.raises(LapisError, match="use 45nm_gates"):
+        load_costs().price("weigh", 15)
 
 
 def test_an_unknown_table_names_the_nearest() -> None:

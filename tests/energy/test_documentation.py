@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lapis.config import AFFINITY_BITS
 from lapis.energy import CONVENTIONS, estimate, load_costs, tables
-from lapis.energy.costs import KINDS
+from lapis.energy.costs import CIRCUITS, KINDS
 from lapis.energy.operations import Memory
 from lapis.energy.paper import deployed_preset, solve_base, solve_large
 from lapis.trace import POINTS, Point
@@ -41,11 +42,41 @@ def test_conventions_cost_what_the_page_says(name: str) -> None:
 
 
 def test_cost_tables_are_those_of_the_page() -> None:
+    names = [name for name in tables() if load_costs(name).unit is None]
     for kind in KINDS:
-        assert [float(cell) for cell in _cells(f"`{kind}`")] == [load_costs(name).pj[kind] for name in tables()]
-    made = [estimate(CONFIG, _activities(), costs=name) for name in tables()]
+        assert [float(cell) for cell in _cells(f"`{kind}`")] == [load_costs(name).pj[kind] for name in names]
+    made = [estimate(CONFIG, _activities(), costs=name) for name in names]
     assert _cells("Lapis-L W6 as above, mJ") == [f"{one.energy_mj:.3f}" for one in made]
     assert _cells("less than dense at the same precision") == [f"{one.ratio:.1f}x" for one in made]
+
+
+def test_entries_in_gates_are_those_of_the_page() -> None:
+    gates, int8 = load_costs("45nm_gates"), load_costs("45nm_gates_int8")
+    assert gates.unit is not None
+    rows = [line.split(" | ") for line in TEXT.split("### In gates")[1].split("### Memory")[0].splitlines()]
+    shown = {row[0].removeprefix("| "): row[2:4] for row in rows if len(row) == 5 and row[0].startswith("| `")}
+    expected = {
+        **{f"`{kind}`": gates.pj[kind] for kind in ("mac", "accumulate", "integer_accumulate", "mac_8x16")},
+        "`mac`, int8": int8.pj["mac"],
+        **{f"`{kind}`": gates.price(kind, AFFINITY_BITS) for kind in CIRCUITS},
+    }
+    assert shown == {name: [f"{pj / gates.unit.pj:.3g}", f"{pj:.3g}"] for name, pj in expected.items()}
+    widths = [int(cell) for cell in _cells("bits of an affinity")]
+    for kind in ("affinity", "weigh"):
+        by_width = gates.circuits[kind].pj
+        assert widths == list(by_width)
+        assert _cells(f"`{kind}`, ratio") == [f"{pj / gates.unit.pj:.3g}" for pj in by_width.values()]
+
+
+def test_a_whole_model_in_gates_costs_what_the_page_says() -> None:
+    paper, gates, int8 = (
+        estimate(CONFIG, _activities(), costs=name) for name in ("45nm", "45nm_gates", "45nm_gates_int8")
+    )
+    cells = _cells("Lapis-L W6 as above")
+    assert cells[0] == f"{paper.energy_mj:.4f}"
+    assert cells[2:4] == [f"{gates.energy_mj:.4f}", f"{gates.ratio:.1f}x, {int8.ratio:.1f}x"]
+    narrow = estimate(CONFIG.replace(affinity_bits=5), _activities(), costs="45nm_gates_int8")
+    assert cells[4] == f"{narrow.energy_mj:.4f}, {narrow.ratio:.1f}x"
 
 
 @pytest.mark.parametrize("memory", ["once", "each"])

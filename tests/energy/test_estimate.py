@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lapis import ActivationModes, LapisConfig, LapisError, preset
 from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, side_by_side
 from lapis.energy.conventions import convention_named
+from lapis.energy.costs import CIRCUITS
 from lapis.energy.estimate import total_mj
 from lapis.trace import POINTS, Point
 from tests.networks import small_config
@@ -122,6 +123,35 @@ def test_conventions_keep_their_order(rates: dict[Point, float]) -> None:
     assert list(made) == list(CONVENTIONS)
     assert made["lenient"] <= made["paper"] <= made["full"]
     assert made["deployed"] <= made["paper"] <= made["strict"]
+
+
+def test_circuits_are_counted_by_pairs_channels_and_rows_whatever_fires() -> None:
+    config = DEPLOYED
+    for rate in (0.0, 0.7):
+        made = estimate(config, _all(rate), costs="45nm_gates")
+        assert made.convention.name == "gates"
+        pairs, rows = config.depth * config.heads * config.tokens**2, config.depth * config.heads * config.tokens
+        uses = {row.kind: row.count for row in made.rows if row.kind in CIRCUITS}
+        channels = pairs * config.head_width
+        assert uses == {
+            "compare": channels, "affinity": pairs, "row_sum": pairs, "row_exponent": rows, "weigh": channels
+        }  # fmt: skip
+
+
+def test_narrower_affinities_cost_less_in_gates_and_the_same_in_the_papers_table() -> None:
+    wide, narrow = (DEPLOYED.replace(affinity_bits=bits) for bits in (15, 4))
+    in_gates = [estimate(config, _all(0.3), costs="45nm_gates").energy_mj for config in (narrow, wide)]
+    assert in_gates[0] < in_gates[1]
+    assert estimate(narrow, _all(0.3)).energy_mj == estimate(wide, _all(0.3)).energy_mj
+
+
+def test_what_has_no_circuits_cannot_be_priced_by_them() -> None:
+    with pytest.raises(LapisError, match="prices operations and no circuits"):
+        estimate(DEPLOYED, _all(0.3), "gates")
+    with pytest.raises(LapisError, match="relation='dot' has no circuits"):
+        estimate(DEPLOYED.replace(relation="dot"), _all(0.3), costs="45nm_gates")
+    names = [one.convention.name for one in side_by_side(DEPLOYED, _all(0.3), "45nm_gates")]
+    assert names == [*CONVENTIONS, "gates"]
 
 
 def test_deadlines_shorten_the_windows_in_which_membranes_integrate() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from lapis.codes import pow2_exponent
 from lapis.config import RowScale
+from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.ops.affinity import eager as affinity_eager
 from lapis.ops.affinity import reference as affinity_reference
@@ -139,6 +143,36 @@ def test_float_rows_that_would_underflow_stay_correct() -> None:
 def test_the_pow2_gradient_matches_finite_differences() -> None:
     log_a = (-torch.rand(3, 7, dtype=torch.float64) * 4).requires_grad_()
     assert torch.autograd.gradcheck(rows_eager.pow2_rows, (log_a,))
+
+
+@pytest.mark.parametrize("bits", [15, 8, 4, 1])
+def test_narrow_rows_are_the_deployed_affinities_scaled(bits: int) -> None:
+    tau = [2.3, 16.7, 64.1]
+    d = torch.randint(0, 900, (2, 3, 9, 41), generator=torch.Generator().manual_seed(bits))
+    tables = tables_of(tau, 900, bits)
+    head, distance = np.arange(3)[:, None, None], d.numpy()
+    row = tables.row_exponent[head, distance.min(axis=-1, keepdims=True)]
+    deployed = tables.table[head, row, distance].astype(np.float64)
+    expected = np.ldexp(deployed, -pow2_exponent(deployed.sum(axis=-1, keepdims=True)))
+    log_a = affinity_eager.log_affinity(d.double(), torch.tensor(tau, dtype=torch.float64))
+    assert (rows_eager.narrow_rows(log_a, bits).numpy() == expected).all()
+
+
+def test_narrow_powers_of_two_stay_what_they_are_though_float32_has_no_exact_logarithm_of_them() -> None:
+    halvings = torch.arange(200.0)[:, None] + torch.arange(6.0)
+    rows = rows_eager.narrow_rows(-math.log(2.0) * halvings, 6)
+    # 32, 16, 8, 4, 2, 1: the mass 63 is nearest to 2**6.
+    assert (rows == 2.0 ** -torch.arange(1.0, 7.0)).all()
+
+
+def test_narrow_rows_have_the_gradient_of_the_weights_before_rounding() -> None:
+    log_a = (-torch.rand(3, 7, dtype=torch.float64) * 4).requires_grad_()
+    weights = rows_eager.narrow_rows(log_a, 4)
+    weights.sum().backward()
+    assert log_a.grad is not None
+    # At most half a unit of 2**-3 of the nearest key, before a power of two near one over the row's mass.
+    assert ((weights - log_a.grad).abs() <= weights.amax(dim=-1, keepdim=True) * (0.5 / 8)).all()
+    assert (log_a.grad > 0).all()
 
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lapis.config import ActivationModes, LapisConfig
+from lapis.pack.format import SINCE_VERSION_2
 from lapis.preprocess import Preprocess
 from tests.networks import small_config
 
@@ -167,6 +168,8 @@ CONTAINER = [
     Damage(7, "metadata", metadata({"version": 1})),
 ]
 
+# The configuration without the fields that version 1 does not have.
+FIRST_VERSION = {name: value for name, value in CONFIG.to_dict().items() if name not in SINCE_VERSION_2}
 NO_LEAST_CODES: tuple[Any, ...] = (
     0, 16, 2.0, True, "2", None, {}, [], [1], [1, 16], [1, True], [1, 2, 3], [[1], [1]],
 )  # fmt: skip
@@ -242,6 +245,8 @@ CONFIGURATION = [
     Damage(17, "does not divide", config(width=10**15 + 1, heads=2)),
     Damage(18, "multiple", config(patch_size=3)),
     Damage(19, "overflow", config(image_size=4096, patch_size=4)),
+    *(Damage(64, "affinity_bits", config(affinity_bits=bits)) for bits in (0, 16, 15, 8.0, True, "8", None, [8])),
+    Damage(64, "version 1 does not know", about(version=1, config={**FIRST_VERSION, "affinity_bits": 8})),
     Damage(60, "steps apart", config(width=2048, heads=1)),
     Damage(61, "membranes", config(width=48, heads=48, depth=256)),
     Damage(62, "delays of pairs", config(image_size=256, patch_size=4)),

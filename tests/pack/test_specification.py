@@ -13,6 +13,7 @@ import pytest
 from lapis import native
 from lapis.codes import MAX_WINDOW
 from lapis.config import (
+    AFFINITY_BITS,
     DEPLOYED,
     TRAINING_ONLY,
     WEIGHT_BITS,
@@ -47,6 +48,7 @@ from lapis.pack.format import (
     MAX_HEADER,
     MAX_MLP_RATIO,
     METADATA_KEY,
+    OPTIONAL_CONFIG,
     OPTIONAL_FIELDS,
     READABLE,
     SINCE_VERSION_2,
@@ -152,6 +154,10 @@ def test_documented_ranges_are_those_that_are_checked() -> None:
     integers = tuple(bits for bits in WEIGHT_BITS if bits <= 8)
     assert config["weight_bits"][1] == f"{integers[0]}..{integers[-1]}, {WEIGHT_BITS[-1]}"
     assert integers == tuple(range(integers[0], integers[-1] + 1))
+    assert config["affinity_bits"][1] == f"1..{AFFINITY_BITS - 1}"
+    assert [name for name, row in zip(config, _rows("Configuration"), strict=True) if "(optional)" in row[0]] == [
+        *OPTIONAL_CONFIG
+    ]
     assert re.findall(r"`(\w+)`", config["style"][1]) == list(get_args(Style))
     assert re.findall(r"`(\w+)`", config["modes.attention_in"][1]) == list(get_args(Mode))
     filters = _table("Preprocessing fields")["interpolation"][1]

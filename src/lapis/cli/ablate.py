@@ -67,9 +67,10 @@ def command(
     the one before. silence: ways to silence half of the neurons: by a deadline on signed, unsigned and lifted spikes,
     and on signed ones in axes that suit it, by top-k per token, and with ReLU for GELU.
 
-    The table has the mean and the range of top-1 over seeds, the activity, the energy in mJ under every convention,
-    whether q and k are compared free of multiplications, and the time of a training step. The same command continues a
-    study that was stopped; with other --only it adds rows, and prints and draws those that it was asked for.
+    The table has the mean and the range of top-1 over seeds, the activity, the energy in mJ under every convention and
+    with codes sent as rate trains (rate: z spikes for the code z, convention lenient), whether q and k are compared
+    free of multiplications, and the time of a training step. The same command continues a study that was stopped; with
+    other --only it adds rows, and prints and draws those that it was asked for.
 
     \b
     Example:

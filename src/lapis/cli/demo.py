@@ -23,8 +23,9 @@ from lapis.files import check_folder
 from lapis.preprocess import Pixels
 from lapis.report import checks
 from lapis.report.page import write_page
-from lapis.report.page.demo_page import DemoResults, facts, write_report
+from lapis.report.page.demo_page import DemoResults, Pages, facts, write_report
 from lapis.report.page.from_network import explain_network
+from lapis.report.page.live import write_live_page
 from lapis.terminal import say
 
 MODEL = "lapis_tiny_cifar10"
@@ -133,10 +134,22 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
     page = out / "explain.html"
     write_page(page, explained)
     report("explain", str(page))
+    pages = Pages(page.name, _write_live(out / "live.html", path, report))
     seconds = time.perf_counter() - started
     return DemoResults(
-        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, page.name, training
+        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, pages, training
     )
+
+
+def _write_live(page: Path, path: Path, report: ReportLine) -> str:
+    """Write the page for the reader's own pictures and return its name; "" for a network that no browser runs."""
+    try:
+        write_live_page(page, path)
+    except LapisError as error:
+        report("live", f"no page for your own pictures: {error}")
+        return ""
+    report("live", f"{page} classifies your own pictures, in the browser")
+    return page.name
 
 
 def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, str]:

@@ -17,6 +17,7 @@ from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
 from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs, load_tally, side_by_side, tables
+from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
@@ -42,7 +43,11 @@ _POINTS = f"Points: {', '.join(POINTS)}, or all."
 @click.option("--activities", type=click.Path(path_type=Path), help="Measured activities: a tally saved as JSON.")
 @click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
-@click.option("--convention", default="paper", show_default=True, help=f"What is counted: {', '.join(CONVENTIONS)}.")
+@click.option(
+    "--convention",
+    show_default="paper; gates with 45nm_gates",
+    help=f"What is counted: {', '.join(CONVENTIONS)}, or gates.",
+)
 @click.option(
     "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
 )
@@ -59,7 +64,7 @@ def command(
     activities: Path | None,
     data: str | None,
     set_: tuple[str, ...],
-    convention: str,
+    convention: str | None,
     costs: str,
     memory: str,
     compare: bool,
@@ -100,18 +105,35 @@ def command(
         }
         say(json.dumps(content))
         return
-    console = TableConsole()
-    say(_heading(model, config))
-    say(f"activities: {source}")
-    say(f"{result.convention.name} convention: {result.convention.counted}")
-    included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
-    say(f"costs: {table.name} ({table.node}); memory access {included}", "")
-    console.print(energy_table.operators(result, per_block))
+    say(_heading(model, config), f"activities: {source}")
+    _show(result, per_block)
+    if result.convention is GATES:
+        _show_paper_beside(config, rho, terms)
     if every:
-        console.print()
-        console.print(energy_table.conventions(every))
+        say("")
+        TableConsole().print(energy_table.conventions(every))
     for path in written:
         say(f"wrote {path} ({path.stat().st_size} bytes)")
+
+
+def _show(result: Estimate, per_block: bool) -> None:
+    table, terms = result.costs, result.memory
+    included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
+    say(f"{result.convention.name} convention: {result.convention.counted}")
+    say(f"costs: {table.name} ({table.node}); memory access {included}")
+    if table.unit is not None:
+        say(f"all costs are ratios to one {table.unit.operation}, taken as {table.unit.pj:g} pJ: {table.unit.source}")
+    say("")
+    TableConsole().print(energy_table.operators(result, per_block))
+
+
+def _show_paper_beside(config: LapisConfig, rho: Activities, terms: Memory) -> None:
+    """The same network as the paper counts and prices it."""
+    paper = estimate(config, rho, "paper", memory=terms)
+    say(
+        f"paper convention, {paper.costs.name} costs: attention path {paper.attention_mj:.4f} mJ, whole model "
+        f"{paper.energy_mj:.4f} mJ, {paper.ratio:.1f}x less than dense"
+    )
 
 
 def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -25,6 +25,7 @@ from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, spread
 from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
+from lapis.deploy.network import Network
 from lapis.display import Display
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_to_dict
@@ -67,11 +68,12 @@ class View:
 
 @dataclass(frozen=True)
 class Work:
-    """How the work is done: images per batch, decoding processes, threads, small weights, progress."""
+    """How the work is done: images per batch, decoding processes, threads, torch's device, small weights, progress."""
 
     batch: int
     workers: int
     threads: int | None
+    device: str | None
     low_memory: bool
     quiet: bool
 
@@ -90,6 +92,7 @@ class Work:
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
 @torch_threads_option
+@click.option("--device", help="auto, cpu or cuda; torch then runs packed networks too, with the same bits.")
 @low_memory_option
 @click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
 @quiet_option
@@ -106,6 +109,7 @@ def command(
     batch: int,
     workers: int,
     threads: int | None,
+    device: str | None,
     low_memory: bool,
     shard: str | None,
     quiet: bool,
@@ -115,7 +119,8 @@ def command(
 
     MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights.
     Foreign weights are evaluated as the dense network they are. With --preset they are imported as a Lapis network
-    whose steps come from a few images; such a network was never trained and its accuracy is low.
+    whose steps come from a few images; such a network was never trained and its accuracy is low. A packed network runs
+    in the C engine, or in torch if a --device is named; all others run in torch, on a GPU where there is one.
 
     \b
     Example:
@@ -124,18 +129,18 @@ def command(
     """
     whole = open_images(resolve_data(data, None), "test")
     opened, imported = models.open(model), Import(preset, size, calibrate)
-    work = Work(batch, workers, threads, low_memory, quiet)
+    work = Work(batch, workers, threads, device, low_memory, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
     unseen = held_out(whole, opened.trained_slice)
     images = unseen if limit is None else spread(unseen, limit)
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
-    if opened.kind == "packed":
+    if opened.kind == "packed" and device is None:
         record = _packed(opened, images, work, parse_shard(shard))
     elif low_memory:
-        raise LapisError(f"--low-memory is for packed networks; {model} runs in torch, pack it first")
+        raise LapisError(f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first")
     elif shard is not None:
-        raise LapisError(f"--shard is for packed networks; evaluate {model} under torchrun instead, or pack it first")
+        raise LapisError(f"--shard is for packed networks without --device; {model} runs in torch, pack it first")
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
@@ -184,24 +189,26 @@ def _torch(opened: Opened, images: Images, imported: Import, view: View, work: W
     with_torch_threads(work.threads)
     from lapis.convert.evaluated import Evaluated
     from lapis.data.loader import TestBatches
+    from lapis.train.distributed import choose_device
     from lapis.train.evaluate import evaluate
 
+    device = choose_device(work.device or "auto")
     network, state = _network(opened, imported)
     preprocess = _preprocess(opened, network.config.image_size, view, small=isinstance(images, ArrayImages))
     if imported.preset is not None:
-        _calibrate(network, images, preprocess, imported, work)
-    batches = TestBatches(images, preprocess, work.batch, workers=work.workers)
+        _calibrate(cast("LapisViT", network), images, preprocess, imported, work)
+    batches = TestBatches(images, preprocess, work.batch, workers=work.workers, device=device)
     with Display("evaluate", len(images), quiet=work.quiet) as display:
-        runner = Evaluated(network, preprocess)
+        runner = Evaluated(network, preprocess).to(device)
         scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.print_line(line)
     scores.energy = energy_of(network.config, scores.tally)
-    record = {"state": state, **scores.as_dict(), "config": network.config.to_dict()}
+    record = {"state": state, "executor": f"torch, {device}", **scores.as_dict(), "config": network.config.to_dict()}
     return record if imported.preset is None else record | {"calibration_images": min(imported.calibrate, len(images))}
 
 
-def _network(opened: Opened, imported: Import) -> tuple[LapisViT, str]:
+def _network(opened: Opened, imported: Import) -> tuple[LapisViT | Network, str]:
     """The network to evaluate, and its state of training, which is unknown if the file does not record it."""
     if imported.asked:
         from lapis.nn import load_backbone
@@ -209,6 +216,8 @@ def _network(opened: Opened, imported: Import) -> tuple[LapisViT, str]:
         config = _import_config(opened.config, imported.preset, imported.size)
         state = "dense" if imported.preset is None else CALIBRATED
         return load_backbone(opened.path or opened.source, config), state
+    if opened.kind == "packed":
+        return opened.network(), "packed"
     network = opened.model()
     return network, str(opened.metadata.get("state", "of unknown training" if network.config.quantize else "dense"))
 
@@ -218,7 +227,7 @@ def _preprocess(opened: Opened, size: int, view: View, small: bool) -> Preproces
     mean, std = (known.mean, known.std) if view.normalise is None else normalisation(view.normalise)
     crop = view.crop
     if crop is None:
-        crop = known.crop if opened.kind == "checkpoint" or small else COMMON_CROP
+        crop = COMMON_CROP if opened.kind == "foreign" and not small else known.crop
     return Preprocess(size, mean, std, known.interpolation, crop)
 
 

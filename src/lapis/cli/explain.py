@@ -1,4 +1,4 @@
-"""`lapis explain`: a page that shows how a network classified one image."""
+"""`lapis explain`: a page that shows how a network classified one image, or that classifies the reader's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import click
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.display import Display
+from lapis.errors import LapisError
 from lapis.files import check_target
 from lapis.report.page import write_page
+from lapis.report.page.live import write_live_page
 from lapis.report.page.open import explain
 from lapis.terminal import say
 
@@ -23,8 +25,13 @@ PATIENCE_SECONDS = 2.0
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.argument("image", type=click.Path())
+@click.argument("image", type=click.Path(), required=False)
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Put network and engine into the page: it classifies pictures in the browser. IMAGE, if given, comes first.",
+)
 @click.option(
     "--evidence/--no-evidence",
     default=True,
@@ -33,18 +40,38 @@ PATIENCE_SECONDS = 2.0
 )
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
-def command(model: str, image: str, out: Path, evidence: bool, as_json: bool, quiet: bool) -> None:
+def command(model: str, image: str | None, out: Path, live: bool, evidence: bool, as_json: bool, quiet: bool) -> None:
     """Write one HTML file that shows how MODEL classified IMAGE: what decided, attention, spikes and energy.
 
     MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
     for one of the packaged CIFAR-10 images. The page needs no internet and recomputes attention from the spike times of
-    this run.
+    this run. With --live the page takes pictures itself, from a file, the clipboard or the camera.
 
     \b
     Example:
       lapis explain lapis_tiny_cifar10 cat.png -o cat.html
+      lapis explain --live lapis_tiny_cifar10 -o live.html
     """
     check_target(out, "--out")
+    if live:
+        _write_live(model, image, out, as_json, quiet)
+    elif image is None:
+        raise LapisError("no IMAGE was given: name a picture, or use --live for a page that takes pictures itself")
+    else:
+        _write_one(model, image, out, evidence, as_json, quiet)
+
+
+def _write_live(model: str, image: str | None, out: Path, as_json: bool, quiet: bool) -> None:
+    size = write_live_page(out, model, image)
+    if as_json:
+        say(*json.dumps({"page": str(out), "bytes": size}, indent=2).split("\n"))
+    elif quiet:
+        say(out)
+    else:
+        say(f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on")
+
+
+def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool, quiet: bool) -> None:
     with ExitStack() as stack:
         shown: list[Display] = []
         started = time.monotonic()

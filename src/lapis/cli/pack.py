@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import click
 from lapis import hub, models
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
-from lapis.config import preset
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS
+from lapis.config import AFFINITY_BITS, preset
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS, Network
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
 from lapis.files import check_target
@@ -34,13 +35,25 @@ PAPER_SIZES = (
 @click.option(
     "--fraction-bits",
     type=click.IntRange(FRACTION_BITS[0], FRACTION_BITS[-1]),
-    default=DEFAULT_FRACTION_BITS,
-    show_default=True,
+    show_default=str(DEFAULT_FRACTION_BITS),
     help="Precision of the residual stream.",
+)
+@click.option(
+    "--affinity-bits",
+    type=click.IntRange(1, AFFINITY_BITS),
+    show_default=f"as trained, {AFFINITY_BITS} as a rule",
+    help="Width of the affinities. Packed models can be packed again with it: no training is needed.",
 )
 @click.option("--sizes", is_flag=True, help="Pack the paper's models with random weights and print their sizes.")
 @json_option
-def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes: bool, as_json: bool) -> int:
+def command(
+    checkpoint: str | None,
+    out: Path | None,
+    fraction_bits: int | None,
+    affinity_bits: int | None,
+    sizes: bool,
+    as_json: bool,
+) -> int:
     """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
 
     The file is a safetensors container that docs/format.md describes; the same network gives the same bytes.
@@ -48,6 +61,7 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
     \b
     Example:
       lapis pack runs/cifar10_tiny_w6 -o lapis_tiny.safetensors
+      lapis pack lapis_tiny_cifar10 --affinity-bits 8 -o lapis_tiny_a8.safetensors
       lapis pack --sizes
     """
     check_target(out, "--out")
@@ -58,11 +72,9 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")
     opened = models.open(checkpoint)
-    if opened.kind == "packed":
-        raise LapisError(f"{checkpoint} is packed already; `lapis unpack` shows what it holds")
     if out is None and hub.is_name(checkpoint):
         raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
-    network = opened.network(fraction_bits)
+    network = _network(opened, out, fraction_bits, affinity_bits)
     assert opened.path is not None
     target = out or opened.path.with_suffix(".packed.safetensors")
     size = save(target, network)
@@ -72,6 +84,7 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
         "megabytes": size / 1e6,
         "exact": network.exact,
         "fraction_bits": network.fraction_bits,
+        "affinity_bits": network.config.affinity_bits,
         "config": network.config.to_dict(),
     }
     lines = [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"]
@@ -79,6 +92,26 @@ def command(checkpoint: str | None, out: Path | None, fraction_bits: int, sizes:
         lines.append("Its weights are floats: executors agree up to the order of their sums, not bit for bit.")
     say(*([json.dumps(record)] if as_json else lines))
     return EXIT_OK
+
+
+def _network(opened: models.Opened, out: Path | None, fraction_bits: int | None, affinity_bits: int | None) -> Network:
+    """The network to write: a checkpoint converted, or a packed file with another width of its affinities."""
+    if opened.kind == "packed":
+        if affinity_bits is None:
+            raise LapisError(
+                f"{opened.source} is packed already; `lapis unpack` shows what it holds, and --affinity-bits packs it "
+                "again with narrower affinities"
+            )
+        if fraction_bits is not None:
+            raise LapisError(f"{opened.source} is packed already; --fraction-bits needs the checkpoint it came from")
+        if out is None:
+            raise LapisError(f"{opened.source} is packed already; say with --out where the new file goes")
+        network = opened.network()
+    else:
+        network = opened.network(DEFAULT_FRACTION_BITS if fraction_bits is None else fraction_bits)
+    if affinity_bits is None:
+        return network
+    return dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))
 
 
 def _size(name: str, classes: int, paper: float) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
         "preprocess": network.preprocess.to_dict(),
         "class_names": list(network.class_names),
         "fraction_bits": network.fraction_bits,
+        "affinity_bits": network.config.affinity_bits,
         "tensors": {
             entry.name: {"dtype": DTYPES[entry.kind], "shape": list(entry.shape), "bytes": entry.size}
             for entry in entries(network.config).values()
@@ -69,7 +70,7 @@ def _table(record: dict[str, Any]) -> list[str]:
         f"{record['file']}: {record['bytes']:,} bytes",
         f"{config['style']}, width {config['width']}, depth {config['depth']}, heads {config['heads']}, "
         f"T = {config['window']}, {config['image_size']} pixels, {config['classes']} classes, "
-        f"{config['weight_bits']}-bit weights",
+        f"{config['weight_bits']}-bit weights, {record['affinity_bits']}-bit affinities",
     ]
     lines += [
         f"  {name:24} {tensor['dtype']:4} {tensor['bytes']:12,}  {' x '.join(map(str, tensor['shape']))}"

@@ -1,4 +1,4 @@
-"""A trained network as it is evaluated: from bytes to logits, in its deployed arithmetic if it has one."""
+"""A trained or deployed network as torch evaluates it: bytes to logits, in its deployed arithmetic if it has one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ class Evaluated(nn.Module):
     `exact` is whether they equal those of the deployed network, bit for bit.
     """
 
-    def __init__(self, model: LapisViT, preprocess: Preprocess) -> None:
+    def __init__(self, model: LapisViT | Network, preprocess: Preprocess) -> None:
         super().__init__()
         self.config, self.preprocess = model.config, preprocess
-        executor = as_executor(model, preprocess)
-        self.exact = executor is not None
-        self.runner: LapisViT | TorchExecutor = model if executor is None else executor
-        self.train(model.training)
+        self.runner: LapisViT | TorchExecutor
+        if isinstance(model, Network):
+            self.runner = TorchExecutor(model)
+        else:
+            self.runner = as_executor(model, preprocess) or model
+            self.train(model.training)
+        self.exact = isinstance(self.runner, TorchExecutor)
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:

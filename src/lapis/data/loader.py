@@ -6,7 +6,7 @@ turn to `lanes` (processes times accumulated parts), so an image gets the same a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
 ORDER, BATCH, SAMPLE, ERASE = range(4)
 # If more than this share of the images cannot be read, training stops.
 UNREADABLE_SHARE = 0.01
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,28 @@ class PixelBatch(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
 
-class Sample(NamedTuple):
-    pixels: Pixels | None
-    label: int
-    unreadable: str | None
+class View(NamedTuple):
+    """What a worker hands over: bytes (n, S, S, 3) of the images of a part, labels (n,), and what was unreadable."""
+
+    pixels: Tensor
+    labels: Tensor
+    unreadable: tuple[str, ...] = ()
+
+
+class Part(NamedTuple):
+    """The images that one lane takes of one step's batch."""
+
+    step: int
+    lane: int
+    indices: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class TrainBatches:
-    """The batches of a run. `batch` counts images over all lanes."""
+    """The batches of a run. `batch` counts images over all lanes.
+
+    Bytes are read by `workers` processes and sent from pinned memory to the `device`, which normalises and mixes them.
+    """
 
     images: Images
     augment: Augment
@@ -100,6 +114,7 @@ class TrainBatches:
     classes: int
     lanes: int = 1
     workers: int = 0
+    device: torch.device = CPU
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.batch % self.lanes:
@@ -127,59 +142,65 @@ class TrainBatches:
         """For each step from `first_step` on, one batch per lane of `lanes`."""
         order = _generator(self.seed, ORDER, epoch).permutation(len(self.images))
         parts = [
-            (step, lane, order[step * self.batch + lane : (step + 1) * self.batch : self.lanes])
+            Part(step, lane, order[step * self.batch + lane : (step + 1) * self.batch : self.lanes])
             for step in range(first_step, self.steps)
             for lane in lanes
         ]
-        views: Iterator[tuple[Pixels, tuple[str, ...]]]
-        if isinstance(self.images, ArrayImages):
-            views = (self._array_view(self.images, epoch, step, lane, part) for step, lane, part in parts)
-        else:
-            views = self._read_views(epoch, [part for _, _, part in parts])
         collected: list[Batch] = []
-        for (step, _, part), (pixels, unreadable) in zip(parts, views, strict=True):
-            collected.append(self._finish(epoch, step, part, pixels, unreadable))
+        for part, view in zip(parts, _loader(_TrainViews(self, epoch, parts), self.workers, self.device), strict=True):
+            collected.append(self._finish(epoch, part, view))
             if len(collected) == len(lanes):
                 yield tuple(collected)
                 collected = []
 
-    def _array_view(
-        self, images: ArrayImages, epoch: int, step: int, lane: int, part: npt.NDArray[np.int64]
-    ) -> tuple[Pixels, tuple[str, ...]]:
+    def view(self, epoch: int, part: Part) -> View:
+        """The augmented images of a part; only what needs all images of a batch is left to do."""
+        labels = torch.from_numpy(self.images.labels[part.indices])
+        if isinstance(self.images, ArrayImages):
+            return View(torch.from_numpy(self._array_view(self.images, epoch, part)), labels)
+        pixels, unreadable = self._read_view(epoch, part)
+        return View(torch.from_numpy(pixels), labels, unreadable)
+
+    def _array_view(self, images: ArrayImages, epoch: int, part: Part) -> Pixels:
         """Shifted and mirrored at the images' own small size, then resized as a test image is."""
-        generator, pad = _generator(self.seed, BATCH, epoch, step), self.augment.padding
-        own = slice(lane, None, self.lanes)
+        generator, pad = _generator(self.seed, BATCH, epoch, part.step), self.augment.padding
+        own = slice(part.lane, None, self.lanes)
         tops, lefts = generator.integers(2 * pad + 1, size=(2, self.batch))
         mirror = generator.uniform(size=self.batch) < self.augment.flip
-        pixels = flipped(shifted_crops(images.pixels[part], tops[own], lefts[own], pad), mirror[own])
+        pixels = flipped(shifted_crops(images.pixels[part.indices], tops[own], lefts[own], pad), mirror[own])
         if self.augment.operations:
-            draws = [_generator(self.seed, SAMPLE, epoch, index) for index in part]
+            draws = [_generator(self.seed, SAMPLE, epoch, index) for index in part.indices]
             amount = (self.augment.operations, self.augment.magnitude)
             pixels = np.stack([rand_augment(one, *amount, draw) for one, draw in zip(pixels, draws, strict=True)])
-        return np.stack([self.whole.resize(one) for one in pixels]), ()
+        return np.stack([self.whole.resize(one) for one in pixels])
 
-    def _read_views(self, epoch: int, parts: list[npt.NDArray[np.int64]]) -> Iterator[tuple[Pixels, tuple[str, ...]]]:
-        """Read, cropped and mirrored one by one, in worker processes where there are any."""
-        reader = _TrainReader(self.images, self.augment, self.preprocess.size, self.seed, epoch)
-        for samples in _loader(reader, parts, self.workers):
-            # An image that cannot be read is replaced by its neighbour in the batch, so that batches keep their size.
-            readable = [sample.pixels for sample in samples if sample.pixels is not None]
-            bad = tuple(sample.unreadable for sample in samples if sample.unreadable)
-            if not readable:
-                raise LapisError(f"none of the images of a batch can be read; the first: {bad[0]}")
-            last, pixels = readable[0], []
-            for sample in samples:
-                last = last if sample.pixels is None else sample.pixels
-                pixels.append(last)
-            yield np.stack(pixels), bad
+    def _read_view(self, epoch: int, part: Part) -> tuple[Pixels, tuple[str, ...]]:
+        """Read, cropped and mirrored one by one; none, if no image can be read."""
+        pixels, bad = _readable(part.indices, lambda index: self._read(epoch, index))
+        if not any(one is not None for one in pixels):
+            return np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8), bad
+        # An image that cannot be read is replaced by its neighbour in the batch, so that batches keep their size.
+        last, whole = next(one for one in pixels if one is not None), []
+        for one in pixels:
+            last = last if one is None else one
+            whole.append(last)
+        return np.stack(whole), bad
 
-    def _finish(
-        self, epoch: int, step: int, part: npt.NDArray[np.int64], pixels: Pixels, unreadable: tuple[str, ...]
-    ) -> Batch:
+    def _read(self, epoch: int, index: int) -> Pixels:
+        pixels, augment = self.images.read(index), self.augment
+        draw = _generator(self.seed, SAMPLE, epoch, index)
+        pixels = random_resized_crop(pixels, self.preprocess.size, augment.smallest_area, draw)
+        if draw.uniform() < augment.flip:
+            pixels = pixels[:, ::-1]
+        return rand_augment(pixels, augment.operations, augment.magnitude, draw) if augment.operations else pixels
+
+    def _finish(self, epoch: int, part: Part, view: View) -> Batch:
         augment = self.augment
-        images = normalise(torch.from_numpy(pixels), self.preprocess)
+        if not len(view.pixels):
+            raise LapisError(f"none of the images of a batch can be read; the first: {view.unreadable[0]}")
+        images = normalise(_sent(view.pixels, self.device), self.preprocess)
         # A separate stream, so that every lane draws the same mix for the step.
-        draw = _generator(self.seed, BATCH, epoch, step, 1)
+        draw = _generator(self.seed, BATCH, epoch, part.step, 1)
         mix = (
             draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.preprocess.size)
             if augment.mixes
@@ -188,9 +209,10 @@ class TrainBatches:
         if mix is not None:
             images = mix_images(images, mix)
         if augment.erase:
-            images = erase(images, [_generator(self.seed, ERASE, epoch, index) for index in part], augment.erase)
-        labels = torch.from_numpy(self.images.labels[part])
-        return Batch(images, labels, soft_targets(labels, self.classes, augment.smoothing, mix), unreadable)
+            draws = [_generator(self.seed, ERASE, epoch, index) for index in part.indices]
+            images = erase(images, draws, augment.erase)
+        targets = soft_targets(view.labels, self.classes, augment.smoothing, mix)
+        return Batch(images, view.labels, _sent(targets, self.device), view.unreadable)
 
 
 @dataclass(frozen=True)
@@ -205,6 +227,7 @@ class TestBatches:
     rank: int = 0
     world: int = 1
     workers: int = 0
+    device: torch.device = CPU
 
     def __len__(self) -> int:
         """How many batches there are."""
@@ -213,65 +236,78 @@ class TestBatches:
     def __iter__(self) -> Iterator[PixelBatch]:
         own = np.arange(self.rank, len(self.images), self.world)
         parts = [own[start : start + self.batch] for start in range(0, len(own), self.batch)]
-        for pixels, labels, unreadable in self._views(parts):
-            yield PixelBatch(torch.from_numpy(pixels), torch.from_numpy(labels), unreadable)
+        for view in _loader(_TestViews(self, parts), self.workers, self.device):
+            yield PixelBatch(_sent(view.pixels, self.device), view.labels, view.unreadable)
 
-    def _views(
-        self, parts: list[npt.NDArray[np.int64]]
-    ) -> Iterator[tuple[Pixels, npt.NDArray[np.int64], tuple[str, ...]]]:
-        if isinstance(self.images, ArrayImages):
-            for part in parts:
-                pixels = np.stack([self.preprocess.resize(self.images.pixels[index]) for index in part])
-                yield pixels, self.images.labels[part], ()
-            return
-        for samples in _loader(_TestReader(self.images, self.preprocess), parts, self.workers):
-            good = [sample for sample in samples if sample.pixels is not None]
-            bad = tuple(sample.unreadable for sample in samples if sample.unreadable)
-            views = [sample.pixels for sample in good if sample.pixels is not None]
-            empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
-            yield np.stack(views) if views else empty, np.asarray([sample.label for sample in good], np.int64), bad
+    def view(self, indices: npt.NDArray[np.int64]) -> View:
+        """Those images of a part that can be read, resized."""
+        pixels, bad = _readable(indices, self._read)
+        good = [number for number, one in enumerate(pixels) if one is not None]
+        empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
+        found = [one for one in pixels if one is not None]
+        labels = np.asarray(self.images.labels[indices[good]], np.int64)
+        return View(torch.from_numpy(np.stack(found) if found else empty), torch.from_numpy(labels), bad)
+
+    def _read(self, index: int) -> Pixels:
+        images = self.images
+        return self.preprocess.resize(images.pixels[index] if isinstance(images, ArrayImages) else images.read(index))
 
 
 @dataclass(frozen=True)
-class _TrainReader(Dataset[Sample]):
-    images: Images
-    augment: Augment
-    size: int
-    seed: int
+class _TrainViews(Dataset[View]):
+    batches: TrainBatches
     epoch: int
+    parts: list[Part]
 
-    def __getitem__(self, index: int) -> Sample:
-        label = int(self.images.labels[index])
-        try:
-            pixels = self.images.read(index)
-        except UnreadableImageError as error:
-            return Sample(None, label, str(error))
-        draw = _generator(self.seed, SAMPLE, self.epoch, index)
-        pixels = random_resized_crop(pixels, self.size, self.augment.smallest_area, draw)
-        if draw.uniform() < self.augment.flip:
-            pixels = pixels[:, ::-1]
-        if self.augment.operations:
-            pixels = rand_augment(pixels, self.augment.operations, self.augment.magnitude, draw)
-        return Sample(pixels, label, None)
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> View:
+        return self.batches.view(self.epoch, self.parts[number])
 
 
 @dataclass(frozen=True)
-class _TestReader(Dataset[Sample]):
-    images: Images
-    preprocess: Preprocess
+class _TestViews(Dataset[View]):
+    batches: TestBatches
+    parts: list[npt.NDArray[np.int64]]
 
-    def __getitem__(self, index: int) -> Sample:
-        label = int(self.images.labels[index])
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> View:
+        return self.batches.view(self.parts[number])
+
+
+def _readable(
+    indices: npt.NDArray[np.int64], read: Callable[[int], Pixels]
+) -> tuple[list[Pixels | None], tuple[str, ...]]:
+    """What `read` gives for every index, None where it cannot, and a line for each of these."""
+    found: list[Pixels | None] = []
+    bad: list[str] = []
+    for index in indices:
         try:
-            return Sample(self.preprocess.resize(self.images.read(index)), label, None)
+            found.append(read(int(index)))
         except UnreadableImageError as error:
-            return Sample(None, label, str(error))
+            found.append(None)
+            bad.append(str(error))
+    return found, tuple(bad)
 
 
-def _loader(reader: Dataset[Sample], parts: list[npt.NDArray[np.int64]], workers: int) -> Iterator[list[Sample]]:
-    batches = [[int(index) for index in part] for part in parts]
-    options: dict[str, Any] = {"num_workers": workers, "batch_sampler": batches, "collate_fn": list}
-    return iter(DataLoader(reader, **options))
+def _loader(views: Dataset[View], workers: int, device: torch.device) -> Iterator[View]:
+    """The views in order, each made by one process; for a GPU they are in pinned memory."""
+    pinned = device.type == "cuda"
+    return iter(DataLoader(views, batch_size=None, num_workers=workers, collate_fn=_as_it_is, pin_memory=pinned))
+
+
+def _as_it_is(view: Any) -> Any:
+    return view
+
+
+def _sent(x: Tensor, device: torch.device) -> Tensor:
+    """x on the device; from pinned memory the copy goes on while Python does other things."""
+    if device.type == "cuda" and not x.is_pinned():
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
 
 
 def _generator(*key: int) -> np.random.Generator:

@@ -7,9 +7,10 @@ e = -1) and in each step is multiplied by beta = B 2**-(32 + b), B in [2**31, 2*
     u, e = p >> 32, e + b                    where p >= 2**63
     u, e = p >> 31, e + b + 1                otherwise
 
-So a table of affinities holds exactly what is left after D steps of leak. Reading a membrane with the gain 2**(15 + r)
-gives an affinity of 15 bits, A = min(floor(u 2**-(17 + e - r) + 1/2), 32767); a row takes the r of its nearest key,
-whose affinity then lies in 2**14..32767. The gain is an exact power of two and cancels in the scaled row.
+So a table of affinities holds exactly what is left after D steps of leak. Reading a membrane with the gain 2**(a + r)
+gives an affinity of a bits, A = min(floor(u 2**-(32 - a + e - r) + 1/2), 2**a - 1); a row takes the r of its nearest
+key, whose affinity then lies in 2**(a - 1)..2**a - 1. The gain is an exact power of two and cancels in the scaled row,
+whatever a is: fewer bits only round more, and drop keys that are less than half a unit.
 
 A relation that does not decay by the same factor in every step is stored as its membranes, one per distance. They are
 read in the same way.
@@ -25,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import check_tau
+from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
-from lapis.ops.integer_attention.reference import AFFINITY_BITS, AFFINITY_MAX, AffinityTables
+from lapis.ops.integer_attention.reference import AffinityTables
 
 MANTISSA_BITS = 32
-READ_SHIFT = MANTISSA_BITS - AFFINITY_BITS
 MAX_SHIFT = 40  # from here on all 32 bits are zero
 START_MANTISSA, START_EXPONENT = 1 << 31, -1
 # The exponents of a stored membrane lie between -this and this; float64 reaches a thousandth of it.
@@ -111,13 +112,15 @@ def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, In
     return np.ascontiguousarray(us.T), np.ascontiguousarray(es.T)
 
 
-def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any]) -> Int64:
-    """A = min(floor(u 2**-(17 + e - r) + 1/2), 32767), with the gain r of the row."""
-    shift = np.clip(e.astype(np.int64) - gain + READ_SHIFT, 1, MAX_SHIFT)
-    return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, AFFINITY_MAX))
+def read(u: npt.NDArray[Any], e: npt.NDArray[Any], gain: npt.NDArray[Any], bits: int = AFFINITY_BITS) -> Int64:
+    """A = min(floor(u 2**-(32 - bits + e - r) + 1/2), 2**bits - 1), with the gain r of the row."""
+    shift = np.clip(e.astype(np.int64) - gain + MANTISSA_BITS - bits, 1, MAX_SHIFT)
+    return np.asarray(np.minimum((u.astype(np.int64) + (np.int64(1) << (shift - 1))) >> shift, (1 << bits) - 1))
 
 
-def affinity_tables(membranes: Sequence[tuple[UInt32, Int64]], allowed: int = MAX_TABLE) -> list[AffinityTables]:
+def affinity_tables(
+    membranes: Sequence[tuple[UInt32, Int64]], bits: int = AFFINITY_BITS, allowed: int = MAX_TABLE
+) -> list[AffinityTables]:
     """The result of `read` at every distance and for every gain, from the membranes (H, S) of each block.
 
     A row's gain is the exponent of its nearest key, so the table has one row per exponent that a head's leak reaches:
@@ -135,10 +138,10 @@ def affinity_tables(membranes: Sequence[tuple[UInt32, Int64]], allowed: int = MA
             f"affinity tables of {entries} entries are too large, at most {allowed} are possible; distances up to "
             f"{widest[2] - 1} pass through {widest[1]} halvings, so use a longer time constant or shorter delays"
         )
-    return [_affinity_table(us, es, gains) for (us, es), gains in zip(membranes, passed, strict=True)]
+    return [_affinity_table(us, es, gains, bits) for (us, es), gains in zip(membranes, passed, strict=True)]
 
 
-def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]]) -> AffinityTables:
+def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]], bits: int) -> AffinityTables:
     heads, size = es.shape
     table = np.zeros((heads, max(len(gains) for gains, _ in passed), size), dtype=np.uint16)
     rows = max(1, SLICE_ENTRIES // size)
@@ -146,11 +149,11 @@ def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]]) 
         for first in range(0, len(gains), rows):
             # A row is never read below its nearest key; those entries stay at the maximum.
             table[head, first : min(first + rows, len(gains))] = read(
-                us[head], es[head], gains[first : first + rows, None]
+                us[head], es[head], gains[first : first + rows, None], bits
             )
     return AffinityTables(table, np.stack([row.astype(np.uint16) for _, row in passed]))
 
 
-def tables_of(tau: npt.ArrayLike, size: int) -> AffinityTables:
+def tables_of(tau: npt.ArrayLike, size: int, bits: int = AFFINITY_BITS) -> AffinityTables:
     """The tables of heads tau (H,) for distances 0..size-1."""
-    return affinity_tables([leak_table(*leak_factor(tau), size)])[0]
+    return affinity_tables([leak_table(*leak_factor(tau), size)], bits)[0]

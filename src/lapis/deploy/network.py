@@ -237,7 +237,8 @@ class Network(_Frozen):
     @cached
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
-        return tuple(leak.affinity_tables(self.membranes_by_distance(), allowed_work(self.config)))
+        membranes, bits = self.membranes_by_distance(), self.config.affinity_bits
+        return tuple(leak.affinity_tables(membranes, bits, allowed_work(self.config)))
 
     def membranes_by_distance(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
         """u and e (H, S) of every block, by distance."""

@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
+from lapis.config import AFFINITY_BITS
 from lapis.deploy import arithmetic, integer, leak
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Block, Layer, Network, Norm, check_images
 from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
 from lapis.energy.counts import Operator
-from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
@@ -193,7 +193,9 @@ def _meet(running: Array, now: Spikes, partners: Array) -> int:
     return int(head.size * partners.shape[2])
 
 
-def leak_affinities(distance: Int64, membranes: Iterator[tuple[Array, Array]]) -> tuple[Int64, Int64, int]:
+def leak_affinities(
+    distance: Int64, membranes: Iterator[tuple[Array, Array]], bits: int = AFFINITY_BITS
+) -> tuple[Int64, Int64, int]:
     """Every pair's membrane after its own number of leak steps (H, N, M), the row sums (H, N), and the number of steps.
 
     All membranes of a head start together and leak alike, so one trajectory per head, `membranes`, is enough: each pair
@@ -212,7 +214,7 @@ def leak_affinities(distance: Int64, membranes: Iterator[tuple[Array, Array]]) -
             fresh = ~started[head, query]
             gain[head[fresh], query[fresh]] = e[head[fresh]]
             started[head[fresh], query[fresh]] = True
-            affinity[head, query, key] = leak.read(u[head], e[head], gain[head, query])
+            affinity[head, query, key] = leak.read(u[head], e[head], gain[head, query], bits)
         begin = end
     return affinity, affinity.sum(axis=-1), last
 
@@ -262,8 +264,10 @@ class Simulator:
 
     @cached
     def exponents(self) -> range:
-        """Every power of two that a row can be scaled by; the nearest key alone contributes at least 2**14."""
-        return range(14, int(pow2_exponent(self.network.config.tokens * AFFINITY_MAX)) + 1)
+        """Every power of two that a row can be scaled by; the nearest key alone contributes 2**(bits - 1) or more."""
+        config = self.network.config
+        largest = (1 << config.affinity_bits) - 1
+        return range(config.affinity_bits - 1, int(pow2_exponent(config.tokens * largest)) + 1)
 
     @property
     def window_steps(self) -> int:
@@ -391,7 +395,7 @@ class Simulator:
         return relate(q, k, least)
 
     def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
-        return leak_affinities(distance, self.network.blocks[index].membranes())
+        return leak_affinities(distance, self.network.blocks[index].membranes(), self.network.config.affinity_bits)
 
     def _mix(self, spikes: Spikes, affinity: Array, signed: bool, least: int) -> tuple[Array, int]:
         return mix(spikes, affinity, signed, least)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import native
+from lapis.config import AFFINITY_BITS
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Layer, Network
 from lapis.deploy.simulate import Crossing, Simulator, Spikes
@@ -82,7 +83,9 @@ def relate(q: Spikes, k: Spikes, least: int = 1, threads: int = 1) -> tuple[Int3
     return distance, crossed.value
 
 
-def leak_affinities(distance: Array, mantissa: Array, exponent: Int64) -> tuple[Int32, Int64, int]:
+def leak_affinities(
+    distance: Array, mantissa: Array, exponent: Int64, bits: int = AFFINITY_BITS
+) -> tuple[Int32, Int64, int]:
     """Every pair's membrane after its own number of leak steps, the row sums, and the number of steps.
 
     distance (H, N, M); mantissa, exponent (H, S): the membranes of each head after 0..S-1 steps.
@@ -94,7 +97,7 @@ def leak_affinities(distance: Array, mantissa: Array, exponent: Int64) -> tuple[
     native.check(
         native.library().lapis_spikes_leak(
             distance.ctypes.data, *distance.shape, mantissa.ctypes.data, exponent.ctypes.data, mantissa.shape[1],
-            affinity.ctypes.data, mass.ctypes.data,
+            bits, affinity.ctypes.data, mass.ctypes.data,
         )
     )  # fmt: skip
     return affinity, mass, steps
@@ -151,7 +154,7 @@ class NativeSimulator(Simulator):
             walked = islice(self.network.blocks[index].membranes(), self.network.distances(index))
             us, es = (np.stack(parts, axis=1) for parts in zip(*walked, strict=True))
             self._membranes[index] = us.astype(np.uint32), es
-        return leak_affinities(distance, *self._membranes[index])
+        return leak_affinities(distance, *self._membranes[index], self.network.config.affinity_bits)
 
     def _mix(self, spikes: Spikes, affinity: Array, signed: bool, least: int) -> tuple[Array, int]:
         return mix(spikes, affinity, signed, least, self.threads)

@@ -37,6 +37,8 @@ class Convention:
     head_kind: Kind = "mac"
     # Membrane updates, normalisation, residual additions, row sums, position delays, the dense softmax.
     everything_else: bool = False
+    # A head by the circuits that compute it, which only tables measured in gates price.
+    circuits: bool = False
 
 
 CONVENTIONS: dict[str, Convention] = {
@@ -81,8 +83,20 @@ CONVENTIONS: dict[str, Convention] = {
 }
 
 
+# Not among the others: it needs a table of circuits, and a relation that has them.
+GATES = Convention(
+    "gates",
+    "a head by its circuits: score lane, affinity table, row sum and exponent, value sums; the rest as deployed",
+    relation="integer",
+    patch_kind="mac_8x16",
+    head_kind="mac_16x16",
+    circuits=True,
+)
+
+
 def convention_named(name: str) -> Convention:
     """A convention by its name."""
-    if name not in CONVENTIONS:
-        raise LapisError(f"unknown convention {name!r}; {nearest(name, CONVENTIONS)}use {', '.join(CONVENTIONS)}")
-    return CONVENTIONS[name]
+    known = CONVENTIONS | {GATES.name: GATES}
+    if name not in known:
+        raise LapisError(f"unknown convention {name!r}; {nearest(name, known)}use {', '.join(known)}")
+    return known[name]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.energy import operations
 from lapis.energy.activity import Activities
-from lapis.energy.conventions import CONVENTIONS, Convention, convention_named
+from lapis.energy.conventions import CONVENTIONS, GATES, Convention, convention_named
 from lapis.energy.costs import DEFAULT_TABLE, PJ_PER_MJ, Costs, Kind, load_costs
 from lapis.energy.operations import MEMORY, Memory, Operation, Part
 from lapis.errors import LapisError
@@ -145,21 +145,24 @@ def total_mj(rows: Iterable[Row], part: Part | None = None) -> float:
 def estimate(
     config: LapisConfig,
     activities: Tally | Activities | Mapping[Point, float],
-    convention: str = "paper",
+    convention: str | None = None,
     costs: str | Costs = DEFAULT_TABLE,
     memory: Memory = "off",
 ) -> Estimate:
-    """The energy of one image of `config`, for measured activities (a tally) or given ones (one number per point)."""
+    """The energy of one image of `config`, for measured activities (a tally) or given ones (one number per point).
+
+    Without a convention, the one that the costs are made for: `gates` for tables of circuits, else `paper`.
+    """
     if memory not in MEMORY:
         raise LapisError(f"memory={memory!r} is unknown; use {', '.join(MEMORY)}")
-    chosen = convention_named(convention)
     table = costs if isinstance(costs, Costs) else load_costs(costs)
+    chosen = convention_named(convention or (GATES.name if table.circuits else "paper"))
     rho = _activities(config, activities)
     ours = operations.spiking(config, rho, chosen)
     dense = operations.dense(config, chosen)
     ours += operations.fetches(config, ours, memory, table.float_bytes)
     dense += operations.fetches(config.replace(weight_bits=FLOAT_WEIGHTS), dense, memory, table.float_bytes)
-    return Estimate(config, chosen, table, memory, tuple(_priced(ours, table)), tuple(_priced(dense, table)))
+    return Estimate(config, chosen, table, memory, _priced(ours, table, config), _priced(dense, table, config))
 
 
 def side_by_side(
@@ -168,8 +171,19 @@ def side_by_side(
     costs: str | Costs = DEFAULT_TABLE,
     memory: Memory = "off",
 ) -> list[Estimate]:
-    """The same network under every convention."""
-    return [estimate(config, activities, name, costs, memory) for name in CONVENTIONS]
+    """The same network under every convention that the costs can price."""
+    table = costs if isinstance(costs, Costs) else load_costs(costs)
+    names = [*CONVENTIONS, *([GATES.name] if table.circuits else [])]
+    return [estimate(config, activities, name, table, memory) for name in names]
+
+
+def rate_train_mj(config: LapisConfig, tally: Tally) -> float | None:
+    """Millijoules if each code z were sent as |z| spikes, as most spiking transformers send it; convention lenient.
+
+    None if the tally has no sums of codes.
+    """
+    spikes = Activities.of_rate_trains(config, tally)
+    return None if spikes is None else estimate(config, spikes, "lenient").energy_mj
 
 
 def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, float]) -> Activities:
@@ -181,11 +195,8 @@ def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, 
     return Activities.uniform(config, given)
 
 
-def _priced(counted: Iterable[Operation], table: Costs) -> Iterator[Row]:
-    for item in counted:
-        yield Row(
-            item.operator, item.part, item.block, item.kind, item.count, item.dense, item.driven, table.pj[item.kind]
-        )
+def _priced(counted: Iterable[Operation], table: Costs, config: LapisConfig) -> tuple[Row, ...]:
+    return tuple(Row(**vars(item), cost_pj=table.price(item.kind, config.affinity_bits)) for item in counted)
 
 
 def _over_blocks(rows: Iterable[Row]) -> list[Row]:

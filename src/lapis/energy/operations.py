@@ -74,6 +74,11 @@ class Mixing:
         return self.config.tokens * self.config.width
 
     @property
+    def rows(self) -> int:
+        """H N: rows of affinities."""
+        return self.config.heads * self.config.tokens
+
+    @property
     def linear_order(self) -> int:
         """N C D: products of k^T v, or of q with it, over all heads."""
         return self.neurons * self.config.head_width

@@ -20,6 +20,8 @@ VERSION = 2
 READABLE = (1, VERSION)
 # The fields of a configuration that version 1 does not have, with the values that they had.
 SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes()), "top_k": 1.0}
+# Fields of a configuration that version 2 leaves out where they have their usual value.
+OPTIONAL_CONFIG = ("affinity_bits",)
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
 # Written only where they say something, so that a network without them keeps its bytes.
 ACTIVITY, TRAINED_SLICE = OPTIONAL_FIELDS = ("activity", "trained_slice")

@@ -42,6 +42,7 @@ from lapis.pack.format import (
     LENGTH_BYTES,
     MAX_HEADER,
     METADATA_KEY,
+    OPTIONAL_CONFIG,
     OPTIONAL_FIELDS,
     READABLE,
     SINCE_VERSION_2,
@@ -183,7 +184,7 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _checked_config(fields: Any, version: int) -> LapisConfig:
     if version == 1 and isinstance(fields, dict):
-        unknown = sorted(fields.keys() & SINCE_VERSION_2.keys())
+        unknown = sorted(fields.keys() & {*SINCE_VERSION_2, *OPTIONAL_CONFIG})
         if unknown:
             raise LapisError(f"its configuration has {unknown[0]}, which version 1 does not know")
         fields = {**fields, **SINCE_VERSION_2}
@@ -193,7 +194,10 @@ def _checked_config(fields: Any, version: int) -> LapisConfig:
             f"relation={fields['relation']!r} has no integer arithmetic; version {version} has {' or '.join(allowed)}"
         )
     config = LapisConfig.from_dict(fields)
-    if json.loads(json.dumps(config.to_dict())) != fields:
+    written = json.loads(json.dumps(config.to_dict()))
+    if usual := sorted(fields.keys() & set(OPTIONAL_CONFIG) - written.keys()):
+        raise LapisError(f"{usual[0]}={fields[usual[0]]!r} is the usual value, which must be left out")
+    if written != fields:
         raise LapisError("its configuration leaves fields out")
     check_limits(config)
     check_packed(config)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
+from lapis.errors import LapisError
+
 if TYPE_CHECKING:
     from lapis.config import LapisConfig
     from lapis.energy.operations import Mixing, Operation
@@ -66,9 +68,25 @@ class Rule:
 
     def operations(self, mixing: Mixing) -> Iterator[Operation]:
         """What one block spends between q, k, v and the mixed values, in order."""
+        if mixing.convention.circuits:
+            yield from self.circuits(mixing)
+            return
         yield self.comparison(mixing)
         yield from self.affinities(mixing)
         yield from self.values(mixing)
+
+    def circuits(self, mixing: Mixing) -> Iterator[Operation]:
+        """The uses of each circuit of a deployed head. Its lanes see every pair and channel, silent or not."""
+        if self.stored is None:
+            raise LapisError(
+                f"relation={self.name!r} has no circuits to price; use relation='laplacian', or another convention"
+            )
+        yield from mixing.code_sums()
+        yield mixing.fixed("relation", "compare", mixing.channels)
+        yield mixing.fixed("affinity", "affinity", mixing.pairs)
+        yield mixing.fixed("row sum", "row_sum", mixing.pairs)
+        yield mixing.fixed("row scale", "row_exponent", mixing.rows)
+        yield mixing.fixed("value", "weigh", mixing.channels)
 
     def projections(self, mixing: Mixing) -> int:
         """How many of q, k and v a block needs."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapis import hub
+from lapis.config import AFFINITY_BITS
 
 LIBRARY, TASK = "lapis", "image-classification"
 TAGS = ("spiking-neural-network", "time-to-first-spike", "quantized", "timm")
@@ -78,7 +79,8 @@ def _introduction(facts: Facts) -> str:
 A vision transformer in which every activation between layers is at most one spike. Its attention compares spike times
 (relation `{config["relation"]}`) and is deployed in integers.
 
-- weights of {config["weight_bits"]} bits, time windows of {config["window"]} steps
+- weights of {config["weight_bits"]} bits, affinities of {config.get("affinity_bits", AFFINITY_BITS)} bits
+- time windows of {config["window"]} steps
 - {config["depth"]} blocks, width {config["width"]}, {config["heads"]} heads, {config["classes"]} classes
 - images of {config["image_size"]} x {config["image_size"]} pixels, in patches of {config["patch_size"]}
 - `{hub.PACKED_FILE}`: {facts.sizes[hub.PACKED_FILE]:,} bytes

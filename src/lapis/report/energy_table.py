@@ -22,6 +22,11 @@ _KIND_NAMES: dict[Kind, str] = {
     "shift": "shift",
     "local_byte": "byte near",
     "global_byte": "byte far",
+    "compare": "score lane",
+    "affinity": "table",
+    "row_sum": "row sum",
+    "row_exponent": "exponent",
+    "weigh": "value lane",
 }
 
 # Nanojoules: rounding a few hundred rows like this does not change the digits that are quoted.
@@ -48,7 +53,7 @@ def operators(estimate: Estimate, per_block: bool = False) -> Table:
             "" if row.activity is None else f"{row.activity:.4f}",
             f"{row.count / 1e6:.3f}",
             _KIND_NAMES[row.kind],
-            f"{row.cost_pj:g}",
+            f"{row.cost_pj:.4g}",
             str(printed_mj([row])),
             str(printed_mj(dense_rows)) if dense_rows else "",
         )

@@ -86,7 +86,7 @@ def _backward_triton(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     ddelay = tau.new_empty(0) if found.delay is None or delay is None else found.delay.sum_to_size(delay.shape)
     return tuple(
         g.reshape(x.shape).to(x.dtype)
-        for g, x in zip((found.q, found.k, found.v, dtau, ddelay), (q, k, v, tau, _or_none(delay, tau)), strict=True)
+        for g, x in zip((found.q, found.k, found.v, dtau, ddelay), (q, k, v, tau, _or_empty(delay, tau)), strict=True)
     )
 
 
@@ -110,7 +110,7 @@ def _inputs(
     return Inputs(q4, k4, v4, tau.detach().expand(heads), delays, row_scale, codes)
 
 
-def _or_none(delay: Tensor | None, tau: Tensor) -> Tensor:
+def _or_empty(delay: Tensor | None, tau: Tensor) -> Tensor:
     """An operator returns tensors: an empty one stands for a gradient that nobody asked for."""
     return tau.new_empty(0) if delay is None else delay
 
@@ -206,7 +206,7 @@ def _forward_shape(q: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _backward_shapes(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     q, k, v, tau, _, delay = arguments[:6]
-    return tuple(x.new_empty(x.shape) for x in (q, k, v, tau, _or_none(delay, tau)))
+    return tuple(x.new_empty(x.shape) for x in (q, k, v, tau, _or_empty(delay, tau)))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -22,6 +22,7 @@ from lapis.ops.gpu.cards import OTHER, Card, card_of
 EAGER, WORDS, THERMOMETER = "eager", "words", "thermometer"
 CHOICES = (EAGER, WORDS, THERMOMETER)
 _forced: list[str] = []
+_shapes_only: list[bool] = []
 
 
 @contextmanager
@@ -32,6 +33,19 @@ def force(choice: str) -> Iterator[None]:
         yield
     finally:
         _forced.pop()
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Take the kernels' way on any device, with Triton or without: for tensors that have shapes but no numbers.
+
+    What a network keeps for its backward pass on a GPU can so be counted where there is none.
+    """
+    _shapes_only.append(True)
+    try:
+        yield
+    finally:
+        _shapes_only.pop()
 
 
 def requested() -> str:
@@ -56,6 +70,8 @@ def interpreted() -> bool:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def runs_on(device_type: str) -> bool:
     """Whether the kernels serve tensors of this kind of device ("cuda" is torch's name for ROCm too)."""
+    if _shapes_only:
+        return True
     return (device_type == "cuda" or (device_type == "cpu" and interpreted())) and missing() is None
 
 

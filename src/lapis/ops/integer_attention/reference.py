@@ -13,12 +13,12 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from lapis.codes import check_integers
+from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.shapes import check_values
 
-# The affinity of a row's nearest key lies in 2**14..32767: it fits int16, and loses no more than 2**-15 of itself.
-AFFINITY_BITS = 15
+# The largest affinity of any network; that of a row's nearest key lies in 2**(bits - 1)..2**bits - 1.
 AFFINITY_MAX = (1 << AFFINITY_BITS) - 1
 INT32_LIMIT = 1 << 31
 

@@ -29,16 +29,22 @@ def rounded(u, LOW: tl.constexpr, HIGH: tl.constexpr, LEAST: tl.constexpr):
 
 
 @triton.jit
+def own_part(columns, BLOCK: tl.constexpr):
+    """The row of this program, the places of its block in (rows, columns), and which of them exist."""
+    blocks = tl.cdiv(columns, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    column = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return row, row * columns + column, column < columns
+
+
+@triton.jit
 def quantize(
     x, step, offset, out, columns,
     ROW: tl.constexpr, OFFSET: tl.constexpr, VALUE: tl.constexpr,
     LOW: tl.constexpr, HIGH: tl.constexpr, LEAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Codes z, or values z s + o, of x (rows, columns) with one step, or one for each row."""
-    blocks = tl.cdiv(columns, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    column = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there, place = column < columns, row * columns + column
+    row, place, there = own_part(columns, BLOCK)
     u, s = scaled(x, step, offset, place, there, ROW, OFFSET, row)
     result = rounded(u, LOW, HIGH, LEAST)
     if VALUE:
@@ -55,10 +61,7 @@ def quantize_backward(
     LOW: tl.constexpr, HIGH: tl.constexpr, LEAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx, and each block's share of the gradients of step and offset, parts (2, programs)."""
-    blocks = tl.cdiv(columns, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    column = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there, place = column < columns, row * columns + column
+    row, place, there = own_part(columns, BLOCK)
     u, s = scaled(x, step, offset, place, there, ROW, OFFSET, row)
     g = tl.load(grad + place, mask=there, other=0.0)
     inside = (u > LOW) & (u < HIGH)

@@ -11,6 +11,8 @@ from lapis.codes import SQRT_HALF
 from lapis.config import RowScale
 
 LN2 = math.log(2.0)
+# How far the logarithm of a power of two, computed in float32, may lie beside it, relative to its size.
+LOG_ERROR = 2.0**-22
 
 
 def scale_rows(log_affinity: Tensor, row_scale: RowScale) -> Tensor:
@@ -37,8 +39,36 @@ def pow2_rows(log_affinity: Tensor) -> Tensor:
     return torch.exp(log_affinity - top) * factor
 
 
+def narrow_rows(log_affinity: Tensor, bits: int) -> Tensor:
+    """W_ij = A_ij 2**-k_i of affinities rounded to `bits` bits, as a deployed network reads them.
+
+    The largest entry of a row is lifted to 2**(bits - 1)..2**bits - 1 by a power of two, r_i, which cancels:
+    A_ij = min(floor(2**(bits - 1) a_ij 2**-r_i + 1/2), 2**bits - 1), k_i = round(log2 sum_j A_ij). The gradient is that
+    of the weights before rounding.
+    """
+    log2 = log_affinity.double() / LN2
+    with torch.no_grad():
+        # A relation in powers of two lies on the ties of all these roundings, so its logarithms are made whole first.
+        whole = log2.round()
+        beside = torch.where((log2 - whole).abs() <= LOG_ERROR * whole.abs(), whole - log2, 0.0)
+        lift = bits - 1 - torch.floor((log2 + beside).amax(dim=-1, keepdim=True))
+    real = torch.exp2(log2 + (beside + lift))
+    with torch.no_grad():
+        rounded = torch.floor(real + 0.5).clamp_max((1 << bits) - 1)
+        scale = torch.exp2(-pow2_exponent(rounded.sum(dim=-1, keepdim=True)).double())
+    return ((real + (rounded - real).detach()) * scale).to(log_affinity.dtype)
+
+
 def row_exponent(log_affinity: Tensor) -> Tensor:
     """k_i = round(log2 sum_j A_ij), (..., N, M) -> (..., N) int64; rows too small for a float are safe."""
+    if torch.compiler.is_compiling():
+        # An operator of its own: what torch 2.13 makes of frexp for a CPU does not compile.
+        exponent: Tensor = torch.ops.lapis.row_exponent(log_affinity)
+        return exponent
+    return _row_exponent(log_affinity)
+
+
+def _row_exponent(log_affinity: Tensor) -> Tensor:
     top = log_affinity.amax(dim=-1, keepdim=True)
     lifted = torch.exp(log_affinity - top).sum(dim=-1, dtype=torch.float64)
     r = torch.floor(top.double() / LN2)
@@ -50,3 +80,8 @@ def pow2_exponent(z: Tensor) -> Tensor:
     """round(log2 z), exactly, for z > 0: see `lapis.codes.pow2_exponent`."""
     mantissa, exponent = torch.frexp(z.double())
     return exponent.long() - (mantissa < SQRT_HALF).long()
+
+
+torch.library.define("lapis::row_exponent", "(Tensor log_affinity) -> Tensor")
+torch.library.impl("lapis::row_exponent", "CompositeExplicitAutograd", _row_exponent)
+torch.library.register_fake("lapis::row_exponent", lambda x: x.new_empty(x.shape[:-1], dtype=torch.int64))

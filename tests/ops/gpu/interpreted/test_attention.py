@@ -33,6 +33,8 @@ CASES = [
     Case((2, 1, 37, 17, 64), (-15, 15), "pow2", False, "words"),
     Case((1, 1, 2, 577, 31), (0, 20), "exact", False, "words"),
     Case((1, 1, 577, 2, 64), (0, 15), "pow2", False, "words"),
+    Case((1, 1, 197, 31, 80), (-15, 15), "exact", True, "words"),
+    Case((1, 1, 1, 197, 1), (-1, 1), "pow2", False, "words"),
     Case((1, 2, 2, 1, 1), (0, 20), "exact", True, "thermometer"),
     Case((1, 1, 33, 65, 64), (-63, 63), "pow2", False, "thermometer"),
     Case((1, 2, 17, 31, 80), (-1, 1), "exact", False, "thermometer"),
@@ -81,6 +83,40 @@ def test_silent_codes_mix_all_values_alike(row_scale: Any) -> None:
     mixed = torch_native.attention(q, k, v, torch.tensor([2.0]), row_scale, codes=(0, 15))
     # Seven keys have the mass 7, whose nearest power of two is 8.
     close(mixed, v.double().sum(2, keepdim=True).expand(-1, -1, 3, -1) / (7 if row_scale == "exact" else 8))
+
+
+@pytest.mark.parametrize("way", ["words", "thermometer"])
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+def test_silent_codes_have_no_direction_to_learn_and_values_share_what_comes(row_scale: Any, way: str) -> None:
+    leaves, grad = draw(Case((1, 2, 17, 17, 31), (0, 15), row_scale, False, way))
+    q, k, v, tau = (leaf.detach() * (0 if index < 2 else 1) for index, leaf in enumerate(leaves))
+    leaves = [leaf.requires_grad_() for leaf in (q, k, v, tau)]
+    with choice.force(way):
+        torch_native.attention(*leaves, row_scale, codes=(0, 15)).backward(grad)
+    # Seventeen keys have the mass 17, whose nearest power of two is 16.
+    shared = grad.sum(2, keepdim=True).expand_as(v) / (17 if row_scale == "exact" else 16)
+    assert leaves[0].grad is not None
+    assert not leaves[0].grad.any()
+    assert not leaves[1].grad.any()
+    close(leaves[2].grad, shared.double())
+    assert float(leaves[3].grad.abs().max()) == 0  # all distances are 0
+
+
+def test_heads_too_wide_for_a_row_of_registers_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lapis.ops.attention import triton
+
+    def refuse(inputs: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(triton, "attention", refuse)
+    leaves, grad = draw(Case((1, 1, 5, 7, torch_native.MOST_CHANNELS + 1), (0, 15), "exact", True, "words"))
+    exact: list[Any] = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    made, wanted = (module.attention(*x[:4], "exact", x[4]) for module, x in ((torch_native, leaves), (eager, exact)))
+    close(made, wanted.detach())
+    made.backward(grad)
+    wanted.backward(grad.double())
+    for mine, reference in zip(leaves, exact, strict=True):
+        close(mine.grad, reference.grad)
 
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
