@@ -19,7 +19,7 @@ from lapis.nn.shared import ARCHITECTURE, TIMM_NAMES
 from lapis.preprocess import Preprocess
 
 # Arguments that timm passes by default and that Lapis does not use.
-IGNORED = ("pretrained_cfg_overlay", "cache_dir")
+IGNORED = ("pretrained_cfg_overlay", "pretrained_model_args", "cache_dir")
 # Where timm found the configuration of a network of ours, and with it the weights.
 PUBLISHED = ("hf-hub", "local-dir")
 
