@@ -108,6 +108,10 @@ def test_a_study_gives_table_csv_and_plot_and_is_not_run_twice(
     assert "87.92" in text
     assert "dot drawn" in text
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")} == logs
+    (tmp_path / "hamming-seed1" / "summary.json").unlink()
+    assert main([*words, "--finished", "--json"]) == EXIT_OK
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 7
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/steps.csv")} == logs
     assert main([*words, "--set", "optim.lr=0.5"]) == EXIT_BAD_INPUT
     assert "other settings" in capsys.readouterr().err
 
@@ -124,6 +128,7 @@ def test_activation_modes_are_compared(tmp_path: Path, capsys: pytest.CaptureFix
         (["relations"], "did you mean 'relation'"),
         (["relation", "--seeds", "one"], "write it as 0,1,2"),
         (["relation", "--only", "laplacien"], "unknown variant 'laplacien'; did you mean 'laplacian'?"),
+        (["relation", "--finished", "--out", "nowhere"], "nowhere holds no finished run of this study and these seeds"),
         (["sparsity", "--only", "0.55"], "'0.55' starts from '0.65'; ask for both"),
         (["deployment", "--recipe", "smoke"], "unknown recipe 'smoke_pow2'"),
     ],

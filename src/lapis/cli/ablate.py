@@ -21,7 +21,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.terminal import say
 
 if TYPE_CHECKING:
-    from lapis.train.studies import Study
+    from lapis.train.studies import Study, Variant
 
 STUDIES = ("relation", "deployment", "activation", "sparsity", "silence")
 STUDY = Named("study", lambda: STUDIES)
@@ -38,6 +38,7 @@ STUDY = Named("study", lambda: STUDIES)
 @click.option("--teacher", type=MODEL, help="Teacher of every variant; an empty string switches distillation off.")
 @click.option("--seeds", default="0", show_default=True, help="Seeds, separated by commas; each trains every variant.")
 @click.option("--only", metavar="NAMES", help="Variants to train, separated by commas; all by default.")
+@click.option("--finished", is_flag=True, help="Train nothing: compare the runs that are finished.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every variant.")
 @device_option
 @torch_threads_option
@@ -52,6 +53,7 @@ def command(
     teacher: str | None,
     seeds: str,
     only: str | None,
+    finished: bool,
     settings: tuple[str, ...],
     device: str,
     threads: int | None,
@@ -70,7 +72,8 @@ def command(
     The table has the mean and the range of top-1 over seeds, the activity, the energy in mJ under every convention and
     with codes sent as rate trains (rate: z spikes for the code z, convention lenient), whether q and k are compared
     free of multiplications, and the time of a training step. The same command continues a study that was stopped; with
-    other --only it adds rows, and prints and draws those that it was asked for.
+    other --only it adds rows, and prints and draws those that it was asked for. --finished compares what is there, also
+    while a study is running.
 
     \b
     Example:
@@ -79,8 +82,6 @@ def command(
     """
     with_torch_threads(threads)
 
-    from lapis.train.ablate import run_study
-    from lapis.train.distributed import join, leave
     from lapis.train.studies import chosen_variants, study_named
 
     changes = [f"start={start}"] if start is not None else []
@@ -89,18 +90,17 @@ def command(
     recipe = recipe or chosen.recipe
     rows = chosen_variants(chosen.variants(recipe, [*changes, *settings]), only)
     folder = out or Path("runs") / f"ablate_{study}"
-    processes = join(device)
-    try:
-        records = run_study(rows, _seeds(seeds), data, folder, processes, quiet)
-    finally:
-        leave(processes)
+    if finished:
+        records, first = _finished(rows, _seeds(seeds), folder), True
+    else:
+        records, first = _trained(rows, _seeds(seeds), data, folder, device, quiet)
     facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
     if records is None:
         say(f"stopped; the same command continues {folder}", error=True)
-        if as_json and processes.first:
+        if as_json and first:
             say(json.dumps(facts))
         return EXIT_INTERRUPTED
-    if processes.first:
+    if first:
         _report(chosen, records, facts, as_json)
     return EXIT_OK
 
@@ -115,6 +115,29 @@ def _report(study: Study, records: list[dict[str, Any]], facts: dict[str, Any], 
         say(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
     else:
         say(title, *table(study, records).split("\n"), *(f"wrote {file}" for file in files))
+
+
+def _trained(
+    rows: list[Variant], seeds: list[int], data: Path | None, folder: Path, device: str, quiet: bool
+) -> tuple[list[dict[str, Any]] | None, bool]:
+    """The records of a study, None if it was stopped; and whether this process reports them."""
+    from lapis.train.ablate import run_study
+    from lapis.train.distributed import join, leave
+
+    processes = join(device)
+    try:
+        return run_study(rows, seeds, data, folder, processes, quiet), processes.first
+    finally:
+        leave(processes)
+
+
+def _finished(rows: list[Variant], seeds: list[int], folder: Path) -> list[dict[str, Any]] | None:
+    from lapis.train.ablate import finished_runs
+
+    records = finished_runs(rows, seeds, folder)
+    if not records:
+        raise LapisError(f"{folder} holds no finished run of this study and these seeds; train some without --finished")
+    return records
 
 
 def _seeds(text: str) -> list[int]:

@@ -13,11 +13,12 @@ from lapis.energy.estimate import rate_train_mj
 from lapis.files import csv_text, save_figure, write_text
 from lapis.nn.checkpoint import read_tensors
 from lapis.relations import rule_of
-from lapis.runs import ACTIVITY_FILE, LAST_FILE
+from lapis.runs import ACTIVITY_FILE, LAST_FILE, SUMMARY_FILE
 from lapis.trace import POINTS
-from lapis.train.continued import train_or_continue
+from lapis.train.continued import finished_summary, train_or_continue
 from lapis.train.distributed import Processes
 from lapis.train.log import read_steps
+from lapis.train.recipe import Recipe
 from lapis.train.sparsity import mean_activity
 from lapis.train.studies import Study, Variant
 
@@ -48,15 +49,22 @@ def run_study(
     for seed in seeds:
         for row in rows:
             folder = _folder(out, row.name, seed)
-            recipe = replace(row.recipe, seed=seed)
-            if row.after is not None:
-                recipe = replace(recipe, start=str(_folder(out, row.after, seed)))
-            summary = train_or_continue(recipe, data, folder, processes, quiet)
+            summary = train_or_continue(_recipe(row, seed, out), data, folder, processes, quiet)
             if summary["interrupted"]:
                 return None
             if processes.first:
                 records.append(_record(row, seed, summary, folder))
     return records
+
+
+def finished_runs(rows: list[Variant], seeds: Sequence[int], out: Path) -> list[dict[str, Any]]:
+    """The runs of a study that are finished; nothing is trained."""
+    runs = [(row, seed, _folder(out, row.name, seed)) for seed in seeds for row in rows]
+    return [
+        _record(row, seed, finished_summary(folder, _recipe(row, seed, out)), folder)
+        for row, seed, folder in runs
+        if (folder / SUMMARY_FILE).is_file()
+    ]
 
 
 def write_study(study: Study, title: str, records: list[dict[str, Any]], out: Path) -> list[Path]:
@@ -103,6 +111,11 @@ def _mean_of(runs: list[dict[str, Any]], column: str, digits: int) -> str:
     """The mean of a column over the runs that have it."""
     values = [run[column] for run in runs if run[column] != ""]
     return f"{_mean(values):.{digits}f}" if values else "-"
+
+
+def _recipe(row: Variant, seed: int, out: Path) -> Recipe:
+    recipe = replace(row.recipe, seed=seed)
+    return recipe if row.after is None else replace(recipe, start=str(_folder(out, row.after, seed)))
 
 
 def _folder(out: Path, variant: str, seed: int) -> Path:

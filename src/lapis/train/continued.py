@@ -19,11 +19,11 @@ def train_or_continue(
 ) -> dict[str, Any]:
     """The summary of a run in `folder`: a finished run is not repeated, an interrupted one is resumed."""
     if (folder / SUMMARY_FILE).is_file():
-        return _finished(folder, recipe)
+        return finished_summary(folder, recipe)
     return train(recipe, data, folder, processes, (folder / STATE_FILE).exists(), quiet)
 
 
-def _finished(folder: Path, recipe: Recipe) -> dict[str, Any]:
+def finished_summary(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
     changed = differences(completed(read_json(folder / RECIPE_FILE)), json.loads(json.dumps(recipe.to_dict())))
     if changed:
