@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
 from tests.networks import small_config, small_model
@@ -32,6 +32,7 @@ CONFIGS = {
     "signed": LapisConfig(**SMALL, weight_bits=6, window=20, modes=ActivationModes.all("signed")),
     "narrow": LapisConfig(**SMALL, weight_bits=6, affinity_bits=4, modes=ActivationModes.all("signed")),
     "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", modes=ActivationModes.all("offset")),
+    "shifts": LapisConfig(**SMALL, weight_bits=6, relation="laplacian2"),
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
 }
 NAMES = ("cat", "dog", "ship", "<b>truck</b>")
@@ -53,6 +54,20 @@ def explain_torch() -> Callable[[str], Made]:
     @cache
     def make(name: str) -> Made:
         model, images = small_model(CONFIGS[name], seed=3)
+        return Made(explain_model(model, images[1], Preprocess(24), NAMES, model="small"), model)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def explain_rule() -> Callable[..., Made]:
+    """explain_rule(relation, mode="signed") -> a run in torch of three blocks; a rule may take the first as early."""
+    from lapis.report.page.from_model import explain_model
+
+    @cache
+    def make(relation: str, mode: Mode = "signed") -> Made:
+        config = LapisConfig(**SMALL, relation=relation, modes=ActivationModes.all(mode))
+        model, images = small_model(config, seed=3)
         return Made(explain_model(model, images[1], Preprocess(24), NAMES, model="small"), model)
 
     return make

@@ -44,8 +44,9 @@ def command(model: str, image: str | None, out: Path, live: bool, evidence: bool
     """Write one HTML file that shows how MODEL classified IMAGE: what decided, attention, spikes and energy.
 
     MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
-    for one of the packaged CIFAR-10 images. The page needs no internet and recomputes attention from the spike times of
-    this run. With --live the page takes pictures itself, from a file, the clipboard or the camera.
+    for one of the packaged CIFAR-10 images. The page needs no internet. It computes attention from the spike times of
+    this run, or shows the weights recorded in it where the relation has no deployed form. With --live
+    the page takes pictures itself, from a file, the clipboard or the camera.
 
     \b
     Example:

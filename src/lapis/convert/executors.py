@@ -71,8 +71,8 @@ def _stagewise(model: LapisViT, network: Network, images: Pixels) -> Watched:
         _note(answered, index, "q", attn.qk, q)
         _note(answered, index, "k", attn.qk, k)
         _note(answered, index, "v", attn.v, v)
-        qk = [_by_head(codes[index, point], attn.heads) for point in ("q", "k")]
-        values = required(attn.v).value(_by_head(codes[index, "v"], attn.heads))
+        qk = [by_head(codes[index, point], attn.heads) for point in ("q", "k")]
+        values = required(attn.v).value(by_head(codes[index, "v"], attn.heads))
         _note(answered, index, "readout", attn.readout, join_heads(attn.mix(torch.stack(qk), values)))
         _note(answered, index, "mlp_in", mlp.input, block.norm2(_real(stream, unit)))
         stream = integer.feed_forward(network, index, stream, codes)
@@ -99,5 +99,6 @@ def _value(quantizer: ActivationQuantizer, codes: Any) -> Tensor:
     return quantizer.value(torch.from_numpy(codes.astype(np.float32)))
 
 
-def _by_head(codes: Any, heads: int) -> Tensor:
+def by_head(codes: Any, heads: int) -> Tensor:
+    """The codes (B, N, D) of a trace as a relation takes them (B, H, N, C)."""
     return torch.from_numpy(np.ascontiguousarray(integer.split_heads(codes, heads), dtype=np.float32))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.nn.linear import Linear
-from lapis.nn.quantizer import activation_quantizer, as_integers, quantized
+from lapis.nn.quantizer import activation_quantizer, as_integers, quantized, required
 from lapis.nn.relations import make_relation
 from lapis.trace import Point, Trace
 
@@ -66,9 +66,13 @@ class Attention(nn.Module):
         watched: dict[Point, Tensor] = {"q": codes[0], "k": codes[1], "v": v_codes}
         for point, seen in watched.items():
             trace.note(self.index, point, as_integers(join_heads(seen)))
+        return self.taken(codes, v_codes)
+
+    def taken(self, qk: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes (2, B, H, N, C) and (B, H, N, C) as the relation takes them: as they are, or as what they stand for."""
         return (
-            codes if self.relation.on_codes else self.qk.value(codes),
-            v_codes if self.relation.values_on_codes else self.v.value(v_codes),
+            qk if self.relation.on_codes else required(self.qk).value(qk),
+            v if self.relation.values_on_codes else required(self.v).value(v),
         )
 
     def mix(self, qk: Tensor, v: Tensor) -> Tensor:

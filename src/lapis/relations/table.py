@@ -6,6 +6,7 @@ from lapis.relations.rule import Rule
 class TableRule(Rule):
     """The rule of a relation that you register as a `lapis.nn.TableRelation`."""
 
+    equation = "W_ij = rowscale f_h(D_ij), D_ij = sum_c |q_ic - k_jc|, f_h stored value by value"
     stored = "table"
     needs_codes = True
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lapis.report.page import Explained
+from lapis.report.page.rollout import log_affinity
 
 # From blue to yellow with even lightness, also for colour-blind readers.
 COLOURS = "cividis"
@@ -107,7 +108,7 @@ def attention(explained: Explained, block: int, head: int, query: int) -> Figure
     _check_index(config.heads, head, "head")
     _check_index(config.tokens, query, "token")
     distance = row_distances(explained, block, head, query)
-    weight = scale_rows(-distance[None] / explained.tau[block, head], config.row_scale)[0]
+    weight = row_weights(explained, block, head, query)
     image, side, grid = explained.image, config.image_size, config.grid
     figure = new_figure(7.4, 2.7)
     panels = figure.subplots(1, 3)
@@ -135,6 +136,19 @@ def row_distances(explained: Explained, block: int, head: int, query: int) -> np
     if explained.delays is not None:
         distance += explained.delays[block, relative_offsets(config.grid)[query], head]
     return distance
+
+
+def row_weights(explained: Explained, block: int, head: int, query: int) -> npt.NDArray[np.float64]:
+    """W of one query to every token (N,)."""
+    if explained.recorded is None:
+        return np.asarray(scale_rows(log_affinity(explained, block)[head, query][None], explained.config.row_scale)[0])
+    weights = explained.recorded[block].weights
+    if weights is None:
+        raise LapisError(
+            f"relation={explained.config.relation!r} gives no weights to pairs of tokens in block {block}; "
+            "lapis explain shows what it does there"
+        )
+    return np.asarray(weights[head, query])
 
 
 def attention_maps(

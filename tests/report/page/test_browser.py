@@ -69,7 +69,7 @@ def test_the_browser_computes_what_the_operator_defines(
             np.testing.assert_allclose([row["W"] for row in rows], weights[head], rtol=RELATIVE)
 
 
-@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "relative"])
+@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "relative", "shifts"])
 def test_the_browser_reads_out_the_codes_that_the_deployed_network_fired(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any], name: str
 ) -> None:
@@ -121,8 +121,9 @@ def test_a_network_that_averages_patches_opens_on_the_one_that_counts_most(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
 ) -> None:
     explained = explain_deployed("relative").explained
-    page = open_page(explained)
-    assert chosen(page, "query") == [1 + int(rollout(explained)[1:].argmax())]
+    page, shares = open_page(explained), rollout(explained)
+    assert shares is not None
+    assert chosen(page, "query") == [1 + int(shares[1:].argmax())]
     assert page.inner_text("#evidence-says").startswith("By the network's own linear head")
 
 
@@ -134,7 +135,7 @@ def test_the_mean_of_the_heads_is_the_mean_of_their_rows(page: Any) -> None:
 def test_rollout_is_the_product_of_the_rows_that_the_page_shows(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
 ) -> None:
-    for name in ("unsigned", "relative"):
+    for name in ("unsigned", "relative", "shifts"):
         explained = explain_deployed(name).explained
         page, tokens = open_page(explained), explained.config.tokens
         rows = np.array(
@@ -266,8 +267,9 @@ def test_maps_and_raster_are_saved_as_csv(page: Any, explain_deployed: Any) -> N
     assert [int(row["code"]) for row in spikes] == codes.tolist()
     steps = [str(explained.config.window - abs(code)) if code else "" for code in codes.tolist()]
     assert [row["step"] for row in spikes] == steps
-    decided = list(csv.DictReader(io.StringIO(saved(page, "#decision-csv"))))
-    np.testing.assert_allclose([float(row["rollout"]) for row in decided], rollout(explained)[1:], rtol=1e-5)
+    decided, shares = list(csv.DictReader(io.StringIO(saved(page, "#decision-csv")))), rollout(explained)
+    assert shares is not None
+    np.testing.assert_allclose([float(row["rollout"]) for row in decided], shares[1:], rtol=1e-5)
     best = explained.class_names[explained.evidence.classes[0]]
     np.testing.assert_allclose(
         [float(row[best]) for row in decided], explained.evidence.values[0].ravel(), rtol=1e-4, atol=1e-12

@@ -35,7 +35,12 @@ VIEWS: dict[str, dict[str, Any]] = {
 }
 # Blocks and heads of Lapis-L, at a width that a test can run.
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
-KINDS = ("explain", "explain-large", "explain-cut", "explain-torch", "explain-live", "demo", "finetune")
+# Weights with signs, gates of channels, gates of tokens, and a table by distance.
+RULES = {"explain-signed": "esdsa", "explain-gates": "sdsa", "explain-tokens": "qkformer"}
+KINDS = (
+    *("explain", "explain-large", "explain-cut", "explain-torch", *RULES, "explain-shifts", "explain-live"),
+    *("demo", "finetune"),
+)
 # Text that a reader takes in at a glance: one line, never cut.
 LABELS = "button, th, td, label, summary, figcaption b, .class-share, .facts dt, .facts dd, .legend span, .thumb-name"
 
@@ -46,6 +51,8 @@ def pages(
     demo_results: tuple[Any, Path],
     finetune_results: Any,
     explain_torch: Callable[[str], Any],
+    explain_deployed: Callable[[str], Any],
+    explain_rule: Callable[..., Any],
 ) -> dict[str, Path]:
     """One file of every kind of page."""
     folder = tmp_path_factory.mktemp("pages")
@@ -55,6 +62,9 @@ def pages(
     large = explain_network(network, images_for(network, 1)[0], model="large")
     write_page(files["explain-large"], large)
     write_page(files["explain-torch"], explain_torch("exact rows").explained)
+    for kind, rule in RULES.items():
+        write_page(files[kind], explain_rule(rule).explained)
+    write_page(files["explain-shifts"], explain_deployed("shifts").explained)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_module, "payload", partial(page_module.payload, limit=40_000))
         write_page(files["explain-cut"], large)

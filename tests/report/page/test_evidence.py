@@ -95,6 +95,7 @@ def test_evidence_of_another_network_is_refused(explain_deployed: Callable[[str]
 def test_rollout_is_a_share_of_every_token(explain_deployed: Callable[[str], Any], name: str) -> None:
     explained = explain_deployed(name).explained
     share = rollout(explained)
+    assert share is not None
     assert share.shape == (explained.config.tokens,)
     assert (share > 0).all()
     assert share.sum() == pytest.approx(1)

@@ -14,14 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapis import relations
 from lapis.energy import estimate
 from lapis.errors import LapisError
-from lapis.preprocess import Preprocess
 from lapis.report.page import render, write_page
-from lapis.report.page.from_model import explain_model
 from lapis.report.page.page import payload
-from tests.networks import small_model
 
 
 @pytest.fixture(scope="module")
@@ -104,18 +100,6 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(made: Any, tmp_path:
 def test_a_run_that_does_not_fit_its_network_is_refused(made: Any, change: dict[str, Any], says: str) -> None:
     with pytest.raises(LapisError, match=says):
         dataclasses.replace(made.explained, **change)
-
-
-def test_a_relation_without_spike_times_is_refused(made: Any) -> None:
-    with pytest.raises(LapisError, match="relation='dot'"):
-        dataclasses.replace(made.explained, config=made.explained.config.replace(relation="dot"))
-
-
-@pytest.mark.parametrize("name", [name for name in relations.names() if relations.rule_of(name).stored != "leak"])
-def test_every_relation_without_a_leak_is_refused_with_what_is_possible(made: Any, name: str) -> None:
-    model, images = small_model(made.explained.config.replace(relation=name, row_scale="exact", readout="real"))
-    with pytest.raises(LapisError, match=f"relation='{name}' has no page.*relation=laplacian.*lapis energy"):
-        explain_model(model, images[0], Preprocess(model.config.image_size))
 
 
 def test_torch_and_integers_explain_the_same_network(explain_torch: Callable[[str], Any], made: Any) -> None:

@@ -26,8 +26,11 @@ class QkToken(Gained):
         super().__init__(config)
         self.log_threshold = nn.Parameter(torch.zeros(config.heads, 1, 1))
 
+    def gates(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return gate(_sums(q), self.log_threshold.exp())
+
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.gain * gate(_sums(q), self.log_threshold.exp()) * k
+        return self.gain * self.gates(q, k, v) * k
 
     @torch.no_grad()
     def calibrate(self, q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -33,8 +33,11 @@ class SpikeDriven(Gained):
         # Without OFF keys only the ON neurons of values have a partner.
         return torch.minimum(keys, values.clamp_min(0)).sum(dim=-2, keepdim=True)
 
+    def gates(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return gate(self.coincidences(k, v), self.log_threshold.exp())
+
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        opened = on_and_off(q, self.signed) * gate(self.coincidences(k, v), self.log_threshold.exp())
+        opened = on_and_off(q, self.signed) * self.gates(q, k, v)
         if self.signed:
             on, off = opened.chunk(2, dim=-1)
             opened = on - off

@@ -7,7 +7,7 @@ class Page {
   constructor(run) {
     this.run = run;
     const { data } = run;
-    const patches = data.rollout.slice(1);
+    const patches = data.rollout?.slice(1) ?? [0];
     // The page opens on the token that decides: the class token or, where patches are averaged, the one that counts most.
     const decides = data.decides === "patches" ? patches.indexOf(Math.max(...patches)) + 1 : 0;
     this.opening = {
@@ -105,8 +105,8 @@ class Page {
 
   /** Keys from the strongest to the weakest. */
   ranked() {
-    const { W } = this.mapRow;
-    return W.map((_, j) => j).sort((a, b) => W[b] - W[a] || a - b);
+    const strength = Lapis.strength(this.mapRow);
+    return strength.map((_, j) => j).sort((a, b) => strength[b] - strength[a] || a - b);
   }
 
   /** The key shown: the one under the pointer, the one chosen, or the strongest other token. */
@@ -115,12 +115,12 @@ class Page {
     return hover ?? key ?? this.ranked().find((j) => j !== query) ?? 0;
   }
 
-  /** The head whose spikes the panels show: the chosen one, or the one that gives the key the largest weight. */
+  /** The head whose spikes the panels show: the chosen one, or the one in which the key is strongest. */
   get head() {
     const { block, head } = this.state;
     if (head !== null) return head;
-    const weights = Array.from({ length: this.run.H }, (_, h) => this.headRow(block, h).W[this.key]);
-    return weights.indexOf(Math.max(...weights));
+    const strengths = Array.from({ length: this.run.H }, (_, h) => Lapis.strength(this.headRow(block, h))[this.key]);
+    return strengths.indexOf(Math.max(...strengths));
   }
 
   get row() {
@@ -151,7 +151,7 @@ class Page {
       },
       query: token,
       key: token,
-      show: among(["weight", "affinity", "distance"]),
+      show: among(this.run.shows),
       axis: among(["log", "linear"]),
       point: among(data.points),
       rasterBlock: among(data.blocks),

@@ -19,17 +19,22 @@ Charts.colour = (share) => {
 /** The palette from low to high, for a legend. */
 Charts.colours = () => [0, 0.25, 0.5, 0.75, 1].map(Charts.colour);
 
+/** Colour of a share -1..1: orange below zero, a light grey at zero, blue above. */
+Charts.diverging = (share) => {
+  const end = share < 0 ? [213, 94, 0] : [0, 114, 178];
+  const size = Math.min(1, Math.abs(share)) ** 0.7;
+  return `rgb(${end.map((c) => Math.round(242 + (c - 242) * size)).join(" ")})`;
+};
+
 /** Blue for a share above zero, orange below; the nearer to zero, the more of the image is left. */
 Charts.twoSided = (share) => ({
   fill: share >= 0 ? "rgb(0 114 178)" : "rgb(213 94 0)",
   opacity: Math.round(Math.min(1, Math.abs(share)) ** 0.7 * 88) / 100,
 });
 
-/** Black or white, whichever reads better on the colour of that share. */
-Charts.inkOn = (share) => {
-  const parts = Charts.colour(share)
-    .match(/\d+/g)
-    .map((c) => Number(c) / 255);
+/** Black or white, whichever reads better on a colour. */
+Charts.inkOn = (colour) => {
+  const parts = colour.match(/\d+/g).map((c) => Number(c) / 255);
   const linear = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
   return (light + 0.05) / 0.05 > 1.05 / (light + 0.05) ? "#000" : "#fff";
@@ -239,6 +244,45 @@ Charts.membrane = (host, { D, tau, chosen, log, k, label }) => {
     svg,
     `D = ${chosen},  A = ${Charts.number(value(chosen))}`,
   );
+};
+
+/** Weights as bars, the largest first; the chosen one is marked. */
+Charts.weights = (host, { W, chosen, label }) => {
+  const { svg, width, height } = Charts.canvas(host, 176, label);
+  const [low, high] = [Math.min(0, ...W), Math.max(0, ...W)];
+  const y = (w) => 24 + ((high - w) / (high - low || 1)) * (height - 56);
+  const each = (width - LEFT - RIGHT) / W.length;
+  const x = (n) => LEFT + n * each;
+  for (const w of new Set([high, 0, low])) {
+    Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(w), y2: y(w), class: w ? "rule" : "axis" }, svg);
+    Charts.make("text", { x: LEFT - 6, y: y(w) + 4, class: "tick end" }, svg, Charts.number(w, 2));
+  }
+  W.forEach((w, n) => {
+    const place = { x: x(n) + each * 0.1, y: Math.min(y(w), y(0)), width: each * 0.8, height: Math.abs(y(w) - y(0)) };
+    Charts.make("rect", { ...place, class: `bar ${w < 0 ? "minus" : ""} ${n === chosen ? "" : "other"}` }, svg);
+  });
+  const middle = x(chosen) + each / 2;
+  Charts.make("circle", { cx: middle, cy: y(W[chosen]), r: 5, class: "key-dot solid" }, svg);
+  const late = middle > width * 0.6;
+  const spot = { x: middle + (late ? -10 : 10), y: Math.max(14, y(W[chosen]) - 8) };
+  Charts.make(
+    "text",
+    { ...spot, class: `tick strong halo ${late ? "end" : ""}` },
+    svg,
+    `W = ${Charts.number(W[chosen])}`,
+  );
+  Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, `all ${W.length} keys, the largest weight first`);
+};
+
+/** One cell per token or channel: strong where it passes, faint where it is closed. */
+Charts.gates = (host, { open, order, label }) => {
+  const { svg, width, height } = Charts.canvas(host, 64, label);
+  const each = (width - LEFT - RIGHT) / open.length;
+  open.forEach((passes, n) => {
+    const place = { x: LEFT + n * each + each * 0.08, y: 6, width: each * 0.84, height: 30 };
+    Charts.make("rect", { ...place, rx: 1.5, class: passes ? "bar" : "bar later" }, svg);
+  });
+  Charts.make("text", { x: LEFT, y: height - 8, class: "tick" }, svg, order);
 };
 
 /** The codes that a token reads out, as bars, and a mark where the network fired the same. */

@@ -14,6 +14,14 @@ const Dom = {};
 /** A row of a table: each text in a cell of this tag. */
 Dom.row = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
 
+/** Fill a list with facts: a name, a value and what a pointer is told. */
+Dom.describe = (host, facts) =>
+  host.replaceChildren(
+    ...facts.map(([name, value, title]) =>
+      element("div", { title: title ?? "" }, element("dt", {}, name), element("dd", {}, value)),
+    ),
+  );
+
 /** The button that switches between light and dark; `redraw` is for what takes its colours from the style sheet. */
 Dom.themeButton = (redraw) => {
   byId("theme").addEventListener("click", () => {

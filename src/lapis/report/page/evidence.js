@@ -20,6 +20,12 @@ Lapis.Decision = class {
   drawRollout() {
     const { run } = this.page;
     const { data, grid } = run;
+    byId("rollout-svg").hidden = byId("rollout").hidden = !data.rollout;
+    if (!data.rollout) {
+      byId("rollout-says").textContent =
+        "This rule gives no weights to pairs of tokens, so no path from a patch to the answer can be followed. The evidence per class needs no weights.";
+      return;
+    }
     const patches = data.rollout.slice(1);
     const low = Math.min(...patches);
     const high = Math.max(...patches);
@@ -34,7 +40,7 @@ Lapis.Decision = class {
     byId("rollout-says").textContent =
       `How much of each patch reached ${data.decides === "patches" ? "the average of the patches" : "the class token"} ` +
       `through the attention of all ${data.config.depth} blocks, heads averaged. Most: ${run.name(best)}. ` +
-      `Patches that counted all alike would have ${Lapis.percent(1 / run.N)} each.`;
+      `Patches that counted all alike would have ${Lapis.percent(1 / run.N)} each.${Lapis.Rule.passedOver(run)}`;
   }
 
   drawEvidence() {
@@ -104,13 +110,14 @@ Lapis.Decision = class {
     const { grid, data } = this.page.run;
     const classes = data.evidence ? data.evidence.classes : [];
     const values = classes.map((each) => this.spread(each));
-    const head = ["row", "column", "rollout", ...classes.map((each) => `${data.classes[each.index]}`)];
+    const rollout = data.rollout ? ["rollout"] : [];
+    const head = ["row", "column", ...rollout, ...classes.map((each) => `${data.classes[each.index]}`)];
     return [
       head,
       ...Array.from({ length: grid * grid }, (_, n) => [
         Math.floor(n / grid),
         n % grid,
-        data.rollout[n + 1],
+        ...rollout.map(() => data.rollout[n + 1]),
         ...values.map((each) => each[n]),
       ]),
     ];

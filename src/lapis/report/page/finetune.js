@@ -79,7 +79,8 @@ function confusion() {
         title: `${names[truth]} as ${names[answer]}: ${images(count)}`,
       });
       cell.textContent = count ? String(count) : "·";
-      if (count) Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(share) });
+      if (count)
+        Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(Charts.colour(share)) });
       return element("td", {}, cell);
     });
     return element("tr", {}, head(names[truth], "row"), ...cells, element("td", { className: "all" }, String(all)));

@@ -1,4 +1,4 @@
-"""The data of the page for a deployed network: its codes and its integer leak. Torch is not needed."""
+"""The data of the page for a deployed network: its codes and its integer affinities. Torch is not needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network
 from lapis.preprocess import Pixels
 from lapis.report.page.evidence import Evidence, Progress, by_head, by_occlusion
-from lapis.report.page.explained import Attention, Explained, LeakFactors, ReadoutScale, check_explainable
+from lapis.report.page.explained import (
+    Attention,
+    Explained,
+    LeakFactors,
+    ReadoutScale,
+    StoredAffinities,
+    check_explainable,
+)
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Watched
 
@@ -44,6 +51,14 @@ def explain_network(
 def attention_of(network: Network) -> Attention:
     """The constants of a deployed network's attention, as the page takes them."""
     blocks = network.blocks
+    readout = ReadoutScale(
+        np.array([float(block.readout.scale) for block in blocks]),
+        np.array([float(block.readout.shift) for block in blocks]),
+    )
+    tables = [block.by_distance for block in blocks if block.by_distance is not None]
+    if tables:
+        mantissa, exponent = (np.stack(each) for each in zip(*((t.mantissa, t.exponent) for t in tables), strict=True))
+        return Attention(stored=StoredAffinities(mantissa, exponent), readout=readout)
     leaks = [block.leak for block in blocks if block.leak is not None]
     mantissa = np.stack([leak.mantissa for leak in leaks])
     exponent = np.stack([leak.exponent for leak in leaks])
@@ -52,10 +67,7 @@ def attention_of(network: Network) -> Attention:
         tau=time_constant(mantissa, exponent),
         delays=np.stack(delays) if delays else None,
         leak=LeakFactors(mantissa, exponent),
-        readout=ReadoutScale(
-            np.array([float(block.readout.scale) for block in blocks]),
-            np.array([float(block.readout.shift) for block in blocks]),
-        ),
+        readout=readout,
     )
 
 

@@ -1,13 +1,14 @@
 // The map: where a query looks, on the image, and the pickers of block and head beside it.
 "use strict";
 
-const LETTERS = { weight: "W", affinity: "A", distance: "D" };
-
 Lapis.Lens = class {
   constructor(page) {
     this.page = page;
     this.buildPatches();
     this.buildPickers();
+    for (const button of document.querySelectorAll('[data-choice="show"] [role="radio"]'))
+      if (!this.run.shows.includes(button.dataset.value)) button.remove();
+    document.querySelector('[data-value="distance"] i').textContent = Lapis.Rule.distance(this.run);
     for (const kind of ["pick", "show"])
       Dom.radios(document.querySelector(`[data-choice="${kind}"]`), (value) => page.set({ [kind]: value }));
     byId("class-token").addEventListener("click", (event) => page.choose(0, event.shiftKey));
@@ -130,40 +131,49 @@ Lapis.Lens = class {
   draw() {
     const { block, head, query, show } = this.page.state;
     const heads = head === null ? `mean of ${this.run.H} heads` : `head ${head}`;
-    const says = `Block ${block}, ${heads}: where the ${this.run.name(query)} looks`;
+    const says = `Block ${block}, ${heads}: ${Lapis.Rule.looks(this.run, block, query)}`;
     // Written only when it is new: a screen reader speaks it each time.
     if (byId("where").textContent !== says) byId("where").textContent = says;
     this.drawPatches();
     this.drawPickers();
     Dom.check(document.querySelector('[data-choice="show"]'), show);
+    byId("map-says").textContent = Lapis.Rule.colours(this.run, block, show);
+    byId("map-says").hidden = !byId("map-says").textContent;
   }
 
-  /** What the colours show, as shares 0..1 of the range of the patches, bright for near. */
-  shades(row) {
-    const { show } = this.page.state;
-    const values = row[LETTERS[show]];
-    const low = Math.min(...values.slice(1));
-    const high = Math.max(...values.slice(1));
+  /** What the colours show, as shares 0..1 of the range of the patches, bright for near; of weights with signs -1..1. */
+  shades(row, show = this.page.state.show) {
+    const values = { weight: row.W ?? row.G, affinity: row.A, distance: row.D }[show];
+    if (!values) return { values: [], shares: [], colour: () => "transparent", ends: null };
+    if (row.G && show === "weight") return { values, shares: values, colour: Charts.colour, ends: [0, 1] };
+    const patches = values.slice(1);
+    const [low, high] = [Math.min(...patches), Math.max(...patches)];
+    if (this.run.signed && show === "weight") {
+      const most = Math.max(-low, high) || 1;
+      return { values, shares: values.map((value) => value / most), colour: Charts.diverging, ends: [-most, most] };
+    }
     const share = (value) => Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+    const near = (value) => (show === "distance" ? 1 - share(value) : share(value));
     return {
       values,
-      low,
-      high,
-      shares: values.map((value) => (show === "distance" ? 1 - share(value) : share(value))),
+      shares: values.map(near),
+      colour: Charts.colour,
+      ends: show === "distance" ? [high, low] : [low, high],
     };
   }
 
   drawPatches() {
     const { query, show } = this.page.state;
     const { key, mapRow } = this.page;
-    const { values, low, high, shares } = this.shades(mapRow);
-    const letter = LETTERS[show];
+    const { values, shares, colour, ends } = this.shades(mapRow);
+    const letter = Lapis.Rule.letter(this.run, mapRow, show);
     const paint = (button, token) => {
-      button.style.setProperty("--heat", Charts.colour(shares[token]));
+      button.style.setProperty("--heat", colour(shares[token]));
       button.classList.toggle("is-query", token === query);
       button.classList.toggle("is-key", token === key);
       const marks = `${token === query ? ", the query" : ""}${token === key ? ", the key" : ""}`;
-      button.setAttribute("aria-label", `${this.run.name(token)}, ${letter} ${Charts.number(values[token])}${marks}`);
+      const value = ends ? `, ${letter} ${Charts.number(values[token])}` : "";
+      button.setAttribute("aria-label", `${this.run.name(token)}${value}${marks}`);
       button.setAttribute("aria-pressed", String(token === query));
     };
     byId("patches").style.setProperty("--strength", Number(byId("strength").value) / 100);
@@ -173,14 +183,11 @@ Lapis.Lens = class {
     Dom.oneStop(this.patches, this.patches[query - 1]);
     const classToken = byId("class-token");
     paint(classToken, 0);
-    classToken.style.color = Charts.inkOn(shares[0]);
-    const ends = show === "distance" ? [high, low] : [low, high];
-    Charts.ramp(
-      byId("map-key"),
-      Charts.colours(),
-      `${letter} ${Charts.number(ends[0])}`,
-      `${letter} ${Charts.number(ends[1])}`,
-    );
+    classToken.style.color = ends ? Charts.inkOn(colour(shares[0])) : "";
+    if (!ends) return byId("map-key").replaceChildren();
+    const ramp = colour === Charts.diverging ? [-1, -0.5, 0, 0.5, 1].map(colour) : Charts.colours();
+    const [left, right] = ends.map((end) => `${letter} ${Charts.number(end)}`);
+    Charts.ramp(byId("map-key"), ramp, left, right);
   }
 
   drawPickers() {
@@ -212,14 +219,13 @@ Lapis.Lens = class {
     }
   }
 
-  paintThumb(button, { W }) {
+  paintThumb(button, row) {
     const { grid } = this.run;
-    const patches = W.slice(1);
-    const low = Math.min(...patches);
-    const span = Math.max(...patches) - low || 1;
+    const { shares, colour } = this.shades(row, "weight");
     const pen = button.firstElementChild.getContext("2d");
-    patches.forEach((w, n) => {
-      pen.fillStyle = Charts.colour((w - low) / span);
+    pen.clearRect(0, 0, grid, grid);
+    shares.slice(1).forEach((share, n) => {
+      pen.fillStyle = colour(share);
       pen.fillRect(n % grid, Math.floor(n / grid), 1, 1);
     });
   }
@@ -233,13 +239,13 @@ Lapis.Lens = class {
   saveSvg() {
     const { grid, data } = this.run;
     const { query } = this.page.state;
-    const { values, shares } = this.shades(this.page.mapRow);
+    const { values, shares, colour, ends } = this.shades(this.page.mapRow);
     const host = element("div");
     const opacity = Number(byId("strength").value) / 100;
     const svg = Charts.map(host, { image: data.image, grid, label: "" }, (n) => ({
-      fill: Charts.colour(shares[n + 1]),
+      fill: colour(shares[n + 1]),
       opacity,
-      title: `${this.run.name(n + 1)}: ${Charts.number(values[n + 1])}`,
+      title: ends ? `${this.run.name(n + 1)}: ${Charts.number(values[n + 1])}` : this.run.name(n + 1),
     }));
     const frame = (token, colour, radius) => {
       if (token === 0) return;
@@ -256,16 +262,16 @@ Lapis.Lens = class {
 
   saveCsv() {
     const { grid, N } = this.run;
-    const { D, A, W } = this.page.mapRow;
+    const row = this.page.mapRow;
+    const columns = Object.entries({ weight: row.W, passes: row.G, affinity: row.A, distance: row.D });
+    const shown = columns.filter(([, values]) => values);
     const lines = Array.from({ length: N }, (_, j) => [
       j === 0 ? "class token" : "patch",
       j === 0 ? "" : Math.floor((j - 1) / grid),
       j === 0 ? "" : (j - 1) % grid,
-      W[j],
-      A[j],
-      D[j],
+      ...shown.map(([, values]) => values[j]),
     ]);
-    const head = ["key", "row", "column", "weight", "affinity", "distance"];
+    const head = ["key", "row", "column", ...shown.map(([name]) => name)];
     Dom.download(`${this.fileName()}.csv`, "text/csv", Dom.csv([head, ...lines]));
   }
 };

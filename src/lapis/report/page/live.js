@@ -54,10 +54,10 @@ Lapis.decodeUrl = (url) => Lapis.decode(new Blob([Lapis.bytes(url.split(",")[1])
 Lapis.Live = class {
   static async open(data) {
     const { engine, name } = await Lapis.Live.findEngine(data);
-    const delays = data.delays ? new Uint32Array((await Lapis.inflate(data.delays.table)).buffer) : null;
+    const tables = await Lapis.tables(data);
     // The network is in the engine now.
     const executor = `the C engine in this tab (WebAssembly, ${name})`;
-    return new Lapis.Live(engine, { ...data, engines: null, file: null, executor }, delays);
+    return new Lapis.Live(engine, { ...data, engines: null, file: null, executor }, tables);
   }
 
   /** The first engine that this browser runs, and runs rightly: early relaxed vectors gave other products. */
@@ -73,8 +73,8 @@ Lapis.Live = class {
     throw new Error("no engine of this page gives the right answer in this browser");
   }
 
-  constructor(engine, data, delays) {
-    Object.assign(this, { engine, data, delays, page: null, stream: null, turn: 0 });
+  constructor(engine, data, tables) {
+    Object.assign(this, { engine, data, tables, page: null, stream: null, turn: 0 });
   }
 
   /** Run the network on a picture {pixels, width, height}. */
@@ -82,7 +82,7 @@ Lapis.Live = class {
     const { data, engine } = this;
     const pixels = engine.prepare(picture);
     const { logits, integers, codes } = engine.watch(pixels);
-    const bare = new Lapis.Run({ ...data, integers, logits, pixels }, codes, this.delays);
+    const bare = new Lapis.Run({ ...data, integers, logits, pixels }, codes, this.tables);
     const fired = Measures.fired(bare);
     const activities = Measures.activities(data, fired);
     Object.assign(bare.data, {

@@ -17,9 +17,10 @@ import numpy as np
 
 from lapis import models, pack
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
-from lapis.deploy.network import Network
+from lapis.deploy.network import Network, check_deployable
 from lapis.energy.counts import neurons
 from lapis.errors import LapisError
+from lapis.models import Opened
 from lapis.preprocess import Pixels
 from lapis.report.checks import INT8_COSTS
 from lapis.report.page.energy_rule import energy_rule, energy_rules
@@ -51,10 +52,21 @@ class Sample:
 def write_live_page(path: str | Path, model: str | Path, image: str | Path | None = None) -> int:
     """Write the live page of any deployable model and return its size in bytes; it opens on `image` if one is given."""
     opened = models.open(model)
-    network = opened.network()
+    network = _deployed(opened)
     file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
     first = [] if image is None else [Sample(open_image(image)[0], Path(image).name)]
     return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples()))
+
+
+def _deployed(opened: Opened) -> Network:
+    if opened.kind == "checkpoint":
+        try:
+            check_deployable(opened.config)
+        except LapisError as error:
+            raise LapisError(
+                f"{error}. A live page runs deployed networks; without --live, lapis explain shows this one as trained"
+            ) from error
+    return opened.network()
 
 
 def render_live(network: Network, file: bytes, name: str, samples: list[Sample]) -> str:

@@ -55,9 +55,7 @@ Measures.rollout = (run) => {
     for (let i = 0; i < N; i++) {
       if (!share[i]) continue;
       for (let head = 0; head < H; head++) {
-        const D = run.distances(block, head, i);
-        const nearest = Math.min(...D);
-        const A = D.map((d) => Math.exp((nearest - d) / run.tau(block, head)));
+        const A = Measures.relative(run, block, head, run.distances(block, head, i));
         const scale = share[i] / H / A.reduce((a, b) => a + b, 0);
         for (let j = 0; j < N; j++) moved[j] += scale * A[j];
       }
@@ -65,6 +63,14 @@ Measures.rollout = (run) => {
     share = share.map((value, n) => (value + moved[n]) / 2);
   }
   return Array.from(share);
+};
+
+/** Affinities relative to a power of two near the largest, so that no row underflows. */
+Measures.relative = (run, block, head, D) => {
+  const nearest = Math.min(...D);
+  if (run.data.tau) return D.map((d) => Math.exp((nearest - d) / run.tau(block, head)));
+  const { us, es } = run.membrane(block, head);
+  return D.map((d) => us[d] * 2 ** (es[nearest] - es[d]));
 };
 
 /** Logits less their mean, as evidence.py has scores. */

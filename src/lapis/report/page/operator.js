@@ -1,4 +1,5 @@
-// The operator itself, on the codes of this run: distance, affinity, row exponent, weights, readout. Nothing is drawn here.
+// The operator itself, on the codes of this run: distance, affinity, row exponent, weights, readout. Where the page cannot
+// compute weights from codes, they were recorded. Nothing is drawn here.
 "use strict";
 
 const Lapis = {};
@@ -10,23 +11,38 @@ Lapis.inflate = async (text) => {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 };
 
+/** What attention is made of beside the codes: delays by place, stored affinities by distance, recorded weights. */
+Lapis.tables = async ({ delays, stored, weights }) => {
+  const numbers = async (Type, text) => new Type((await Lapis.inflate(text)).buffer);
+  return {
+    delays: delays && (await numbers(Uint32Array, delays.table)),
+    stored: stored && {
+      us: await numbers(Uint32Array, stored.mantissa),
+      es: await numbers(Int32Array, stored.exponent),
+    },
+    weights: weights && {
+      steps: await numbers(Float32Array, weights.steps),
+      integers: await numbers(weights.levels > 127 ? Int16Array : Int8Array, weights.integers),
+    },
+  };
+};
+
 /** A run: its facts, and views of its codes. */
 Lapis.Run = class {
   static async open(data) {
     const bytes = await Lapis.inflate(data.codes);
-    const delays = data.delays ? new Uint32Array((await Lapis.inflate(data.delays.table)).buffer) : null;
-    return new Lapis.Run(data, new Int8Array(bytes.buffer), delays);
+    return new Lapis.Run(data, new Int8Array(bytes.buffer), await Lapis.tables(data));
   }
 
-  constructor(data, codes, delays) {
-    Object.assign(this, { data, codes, delays });
+  constructor(data, codes, tables) {
+    Object.assign(this, { data, codes }, tables);
     this.T = data.config.window;
     this.H = data.config.heads;
     this.N = data.tokens;
     this.C = data.channels;
     this.grid = data.grid;
     this.starts = new Map();
-    this.tables = new Map();
+    this.membranes = new Map();
     let at = 0;
     for (const block of data.blocks) {
       for (const point of data.points) {
@@ -92,6 +108,26 @@ Lapis.Run = class {
     return this.data.tau[block][head];
   }
 
+  /** Whether weights come from the distance of codes, by a leak or by a table; else they were recorded. */
+  get byDistance() {
+    return Boolean(this.data.tau || this.data.stored);
+  }
+
+  /** Whether a block gives weights to pairs of tokens. */
+  weighs(block) {
+    return this.byDistance || Boolean(this.data.weights?.weighing.includes(block));
+  }
+
+  /** Whether weights may lie below zero. */
+  get signed() {
+    return Boolean(this.data.weights?.signed);
+  }
+
+  /** What maps can show. */
+  get shows() {
+    return this.byDistance ? ["weight", "affinity", "distance"] : ["weight", "distance"];
+  }
+
   /** D_ij for one query and all keys, the delay of the place included. */
   distances(block, head, i) {
     const { codes, N, C, delays } = this;
@@ -113,7 +149,9 @@ Lapis.Run = class {
    */
   row(block, head, i) {
     const D = this.distances(block, head, i);
-    const made = this.data.leak ? this.integerRow(block, head, D) : this.realRow(D, this.tau(block, head));
+    if (!this.byDistance) return { D, ...this.recorded(block, head, i) };
+    const real = this.data.tau && !this.data.leak;
+    const made = real ? this.realRow(D, this.tau(block, head)) : this.integerRow(block, head, D);
     const sum = made.lifted.reduce((a, b) => a + b, 0);
     const exponent = Lapis.pow2Exponent(sum, this.data.sqrtHalf);
     const factor = this.data.config.row_scale === "pow2" ? 2 ** -exponent : 1 / sum;
@@ -123,11 +161,23 @@ Lapis.Run = class {
     return { D, A: made.A, log2Z, k: exponent - made.lift, W, mass, exponent, integers: made.integers };
   }
 
-  /** D, A and W of one query, averaged over the heads. */
+  /** W of one query as the run recorded it, or G, the tokens that pass, where the block has gates for tokens. */
+  recorded(block, head, i) {
+    const { N, H } = this;
+    const gates = this.data.gates[block];
+    if (gates?.of === "tokens") return { G: Array.from(gates.open[head], Number) };
+    if (!this.weighs(block)) return {};
+    const at = (this.data.weights.blocks.indexOf(block) * H + head) * N + i;
+    const W = Array.from(this.weights.integers.subarray(at * N, (at + 1) * N), (z) => z * this.weights.steps[at]);
+    return { W, mass: W.reduce((a, b) => a + b, 0) };
+  }
+
+  /** D, A, W and G of one query, those that there are, averaged over the heads. */
   meanRow(block, i) {
     const rows = Array.from({ length: this.H }, (_, head) => this.row(block, head, i));
     const mean = (name) => rows[0][name].map((_, j) => rows.reduce((sum, row) => sum + row[name][j], 0) / rows.length);
-    return { D: mean("D"), A: mean("A"), W: mean("W") };
+    const names = ["D", "A", "W", "G"].filter((name) => rows[0][name]);
+    return Object.fromEntries(names.map((name) => [name, mean(name)]));
   }
 
   /** ln A = -D / tau, lifted by 2**r so that no row underflows; k is exact. */
@@ -139,21 +189,26 @@ Lapis.Run = class {
 
   /** The deployed affinity: some bits, 15 as a rule, read from an integer membrane after D steps of leak. */
   integerRow(block, head, D) {
-    const { us, es } = this.leakTable(block, head, Math.max(...D) + 1);
+    const { us, es } = this.membrane(block, head, Math.max(...D) + 1);
     const gain = es[Math.min(...D)];
-    const bits = this.data.leak.bits;
+    const bits = this.data.affinityBits;
     const integers = D.map((d) => Lapis.read(us[d], es[d], gain, bits));
     const A = D.map((d) => us[d] * 2 ** -(32 + es[d]));
     return { lifted: integers, lift: bits + gain, A, integers };
   }
 
-  /** Mantissa and exponent of the membrane after 0..size-1 steps. */
-  leakTable(block, head, size) {
+  /** Mantissa and exponent of the membrane at the distances 0..size-1, and perhaps at more. */
+  membrane(block, head, size) {
+    if (this.stored) {
+      const each = this.stored.us.length / (this.data.config.depth * this.H);
+      const cut = (list) => list.subarray((block * this.H + head) * each, (block * this.H + head + 1) * each);
+      return { us: cut(this.stored.us), es: cut(this.stored.es) };
+    }
     const key = `${block} ${head}`;
-    let table = this.tables.get(key);
+    let table = this.membranes.get(key);
     if (!table) {
       table = { us: [2 ** 31], es: [-1] };
-      this.tables.set(key, table);
+      this.membranes.set(key, table);
     }
     const B = BigInt(this.data.leak.mantissa[block][head]);
     const b = this.data.leak.exponent[block][head];
@@ -171,6 +226,7 @@ Lapis.Run = class {
     const { readout, points } = this.data;
     if (!readout || !points.includes("v") || !points.includes("readout")) return null;
     const fired = this.head(block, "readout", i, head);
+    if (!row.W) return { codes: fired, fired, equal: null };
     const scale = readout.scale[block];
     const shift = readout.shift[block];
     const codes = Array.from(fired, (_, c) => {
@@ -209,6 +265,9 @@ Lapis.pow2Exponent = (z, sqrtHalf) => {
   const e = ((view.getUint32(0) >>> 20) & 0x7ff) - 1022;
   return e - (z / 2 ** e < sqrtHalf ? 1 : 0);
 };
+
+/** By what keys are ranked: the size of their weight, or how near they are where a block gives none. */
+Lapis.strength = ({ W, D }) => (W ? W.map(Math.abs) : D.map((d) => -d));
 
 /** A share in per cent: one digit behind the point below ten, two below one. */
 Lapis.percent = (share) => `${(100 * share).toFixed(share >= 0.0995 ? 0 : share >= 0.00995 || share === 0 ? 1 : 2)} %`;

@@ -21,12 +21,14 @@ from lapis.config import LapisConfig
 from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
 from lapis.files import write_atomically
+from lapis.relations import rule_of
 from lapis.report.checks import int8_ratio
 from lapis.report.page.explained import Attention, Explained
 from lapis.report.page.rollout import rollout
+from lapis.report.page.weights import fitting_rows, gates_data, packed_size, weights_data
 from lapis.trace import Point
 
-# A page stays below 5 MB; this is the part for codes.
+# A page stays below 5 MB; this is the part for codes and for what is needed to make attention of them.
 CODES_LIMIT = 4_200_000
 # What is left out first if a network is too large for one page. Queries and keys stay, for the attention.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
@@ -35,6 +37,8 @@ SCRIPTS = (
     "dom.js",
     "charts.js",
     "evidence.js",
+    "membrane.js",
+    "rule.js",
     "lens.js",
     "readings.js",
     "raster.js",
@@ -83,9 +87,12 @@ def write_html(path: str | Path, text: str) -> int:
 def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     """All data for the script; the codes are compressed signed bytes."""
     config, tally = explained.config, explained.tally
-    blocks, points, codes = _codes(explained, limit)
+    facts = network_facts(config, explained.class_names, explained.attention)
+    stored = facts["stored"] or {}
+    facts |= _contents(explained, limit - sum(len(each) for each in stored.values()))
+    shares = rollout(explained)
     estimates = side_by_side(config, tally)
-    return network_facts(config, explained.class_names, explained.attention) | {
+    return facts | {
         "model": explained.model,
         "executor": explained.executor,
         "picture": explained.picture,
@@ -93,10 +100,8 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "note": explained.note,
         "image": data_url(explained.image),
         "logits": [float(value) for value in explained.logits],
-        "blocks": blocks,
-        "points": points,
-        "codes": codes,
-        "rollout": [float(f"{share:.6g}") for share in rollout(explained)],
+        "gates": gates_data(explained.recorded or ()),
+        "rollout": None if shares is None else [float(f"{share:.6g}") for share in shares],
         "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
@@ -107,7 +112,8 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
 
 def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: Attention) -> dict[str, Any]:
     """The data for the script that do not depend on an image."""
-    leak, readout = attention.leak, attention.readout
+    leak, stored, readout = attention.leak, attention.stored, attention.readout
+    rule = rule_of(config.relation)
     return {
         "version": lapis.__version__,
         "config": config.to_dict(),
@@ -116,14 +122,14 @@ def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: 
         "channels": config.head_width,
         "sqrtHalf": SQRT_HALF,
         "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
-        "tau": attention.tau.astype(float).tolist(),
+        "rule": {name: getattr(rule, name) for name in ("name", "equation", "system", "origin", "adapted")},
+        "tau": None if attention.tau is None else attention.tau.astype(float).tolist(),
         "delays": _delays(attention.delays),
-        "leak": leak
-        and {
-            "mantissa": leak.mantissa.tolist(),
-            "exponent": leak.exponent.tolist(),
-            "bits": config.affinity_bits,
-        },
+        "affinityBits": config.affinity_bits,
+        "leak": leak and {"mantissa": leak.mantissa.tolist(), "exponent": leak.exponent.tolist()},
+        "stored": stored and {"mantissa": _packed(stored.mantissa, "<u4"), "exponent": _packed(stored.exponent, "<i4")},
+        "weights": None,
+        "gates": {},
         "readout": readout and {"scale": readout.scale.tolist(), "shift": readout.shift.tolist()},
         "decides": "patches" if config.mean_pooling else "class token",
     }
@@ -149,20 +155,34 @@ def _evidence(explained: Explained) -> dict[str, Any] | None:
     }
 
 
-def _codes(explained: Explained, limit: int) -> tuple[list[int], list[Point], str]:
-    """The blocks and points that fit the limit, and their codes: block by block, point by point, token by token."""
+def _contents(explained: Explained, limit: int) -> dict[str, Any]:
+    """The blocks and points that fit the limit, and their codes: block by block, point by point, token by token.
+
+    With them come the weights that were recorded. They are rounded more before anything is left out.
+    """
     config, trace = explained.config, explained.trace
     points: list[Point] = list(explained.tally.activities())
     chunks = {key: trace[key][0].astype(np.int8).tobytes() for key in trace}
     sizes = {key: len(_compress(chunk)) * 4 // 3 for key, chunk in chunks.items()}
     blocks = list(range(config.depth))
+    rows = fitting_rows(explained.recorded or (), limit - sum(sizes.values()))
+    row_sizes = {block: packed_size(each) for block, each in rows.items()}
+
+    def size() -> int:
+        return sum(row_sizes.get(block, 0) + sum(sizes[block, each] for each in points) for block in blocks)
+
     for point in EXPENDABLE:
-        if sum(sizes[block, each] for block in blocks for each in points) > limit and point in points:
+        if size() > limit and point in points:
             points.remove(point)
-    while len(blocks) > 2 and sum(sizes[block, each] for block in blocks for each in points) > limit:
+    while len(blocks) > 2 and size() > limit:
         blocks = _spread(config, len(blocks) - 1)
     whole = b"".join(chunks[block, point] for block in blocks for point in points)
-    return blocks, points, base64.b64encode(_compress(whole)).decode()
+    return {
+        "blocks": blocks,
+        "points": points,
+        "codes": base64.b64encode(_compress(whole)).decode(),
+        "weights": weights_data(rows, blocks),
+    }
 
 
 def _compress(data: bytes) -> bytes:
@@ -179,8 +199,11 @@ def _spread(config: LapisConfig, count: int) -> list[int]:
 def _delays(delays: npt.NDArray[np.int64] | None) -> dict[str, Any] | None:
     if delays is None:
         return None
-    table = delays.astype("<u4")
-    return {"offsets": table.shape[1], "table": base64.b64encode(zlib.compress(table.tobytes())).decode()}
+    return {"offsets": delays.shape[1], "table": _packed(delays, "<u4")}
+
+
+def _packed(array: npt.NDArray[Any], kind: str) -> str:
+    return base64.b64encode(zlib.compress(array.astype(kind).tobytes())).decode()
 
 
 def energy_rows(estimate: Estimate) -> dict[str, Any]:

@@ -1,19 +1,11 @@
-// The panels that the map drives: the nearest keys, first spikes, the membrane, the readout.
+// The panels that the map drives: the nearest keys, first spikes, the membrane or the rule, the readout.
 "use strict";
-
-function describe(host, facts) {
-  host.replaceChildren(
-    ...facts.map(([name, value, title]) =>
-      element("div", { title: title ?? "" }, element("dt", {}, name), element("dd", {}, value)),
-    ),
-  );
-}
 
 Lapis.Readings = class {
   constructor(page) {
     this.page = page;
+    this.rule = page.run.data.tau ? new Lapis.Membrane(page) : new Lapis.Rule(page);
     byId("sort-channels").addEventListener("change", () => this.drawLatencies());
-    Dom.radios(document.querySelector('[data-choice="axis"]'), (axis) => page.set({ axis }));
     Dom.roving(byId("nearest"), ".near", () => {});
   }
 
@@ -25,19 +17,21 @@ Lapis.Readings = class {
     const { state, head } = this.page;
     byId("which-head").textContent =
       state.head === null
-        ? `The map averages the heads. These panels show head ${head}, which gives this key the largest weight; choose a head to keep it.`
+        ? `${Lapis.Rule.averaged(this.run, state.block)} These panels show head ${head}, ${Lapis.Rule.strongest(this.run, state.block)}; choose a head to keep it.`
         : `These panels show head ${head} of block ${state.block}.`;
-    Dom.check(document.querySelector('[data-choice="axis"]'), state.axis);
     this.drawNearest();
     this.drawLatencies();
-    this.drawMembrane();
+    this.rule.draw();
     this.drawReadout();
   }
 
   drawNearest() {
     const { key, mapRow, state } = this.page;
     const ranked = this.page.ranked();
-    const top = mapRow.W[ranked[0]] || 1;
+    const top = mapRow.W?.[ranked[0]] || 1;
+    const letter = Lapis.Rule.distance(this.run);
+    byId("nearest").classList.toggle("recorded", !this.run.byDistance);
+    byId("nearest-title").textContent = Lapis.Rule.ranking(this.run, state.block);
     const shown = ranked.slice(0, 6);
     if (!shown.includes(key)) shown[shown.length - 1] = key;
     const focused = byId("nearest").contains(document.activeElement);
@@ -49,9 +43,8 @@ Lapis.Readings = class {
           { type: "button", className: j === key ? "near is-key" : "near" },
           this.thumbnail(j),
           element("span", { className: "near-name" }, this.run.name(j).replace("patch ", "") + itself),
-          element("span", { className: "near-d" }, `D ${Charts.number(mapRow.D[j], 4)}`),
-          element("span", { className: "near-bar" }, element("span", { style: `width:${(100 * mapRow.W[j]) / top}%` })),
-          element("span", { className: "near-w" }, `W ${mapRow.W[j].toFixed(3)}`),
+          element("span", { className: "near-d" }, `${letter} ${Charts.number(mapRow.D[j], 4)}`),
+          ...(mapRow.W ? this.weightCells(mapRow.W[j], top) : []),
         );
         button.setAttribute("aria-pressed", String(j === key));
         button.addEventListener("click", () => this.page.set({ key: j, hover: null }));
@@ -62,6 +55,13 @@ Lapis.Readings = class {
     const chosen = buttons[shown.indexOf(key)];
     Dom.oneStop(buttons, chosen);
     if (focused) chosen.focus({ preventScroll: true });
+  }
+
+  /** The bar and the number of a weight, beside the largest one. */
+  weightCells(w, top) {
+    const bar = element("span", { className: w < 0 ? "minus" : "", style: `width:${Math.abs((100 * w) / top)}%` });
+    const number = this.run.byDistance ? w.toFixed(3) : Charts.number(w);
+    return [element("span", { className: "near-bar" }, bar), element("span", { className: "near-w" }, `W ${number}`)];
   }
 
   /** A patch cut out of the image, by CSS alone. */
@@ -99,36 +99,9 @@ Lapis.Readings = class {
       label: `First-spike times of ${run.name(query)} and ${run.name(key)} in ${run.C} channels; their differences sum to ${row.D[key] - delay}.`,
     });
     byId("distance-sum").textContent =
-      `D = Σ |t(query) − t(key)| = ${row.D[key] - delay}` +
+      `${Lapis.Rule.distance(run)} = Σ |t(query) − t(key)| = ${row.D[key] - delay}` +
       (delay ? `, and ${delay} steps of delay for the place: ${row.D[key]}` : "") +
       `. ${equal} of ${run.C} channels fire at the same time or are both silent, and add nothing.`;
-  }
-
-  drawMembrane() {
-    const { run } = this;
-    const { key, row, head, state } = this.page;
-    const tau = run.tau(state.block, head);
-    const pow2 = run.data.config.row_scale === "pow2";
-    describe(byId("row-facts"), [
-      ["τ", Charts.number(tau, 4), "time constant of this head, in leak steps"],
-      ["nearest D", String(Math.min(...row.D)), "least distance in the row"],
-      ["log₂ Σ A", row.log2Z.toFixed(2), "the row's mass before scaling"],
-      ["k", pow2 ? String(row.k) : "–", "round(log₂ Σ A): the row is shifted by this many bits"],
-      ["Σ W", row.mass.toFixed(3), pow2 ? "after the shift: between 0.707 and 1.414" : "one"],
-    ]);
-    byId("membrane").dataset.distance = row.D[key];
-    Charts.membrane(byId("membrane"), {
-      D: row.D,
-      tau,
-      chosen: row.D[key],
-      log: state.axis === "log",
-      k: pow2 ? row.k : null,
-      label: `A membrane of one leaks for ${row.D[key]} steps to ${Charts.number(row.A[key])}.`,
-    });
-    const scaled = pow2 ? `Shifted by 2${Charts.power(-row.k)}` : "Divided by the row's sum";
-    byId("membrane-says").textContent =
-      `A unit membrane loses a share each step, β = exp(−1/τ) = ${Math.exp(-1 / tau).toFixed(4)}. After D = ${row.D[key]} steps ` +
-      `${Charts.number(row.A[key])} is left: the affinity. ${scaled} it is the weight W = ${Charts.number(row.W[key])}. Ticks on the axis: all ${run.N} keys.`;
   }
 
   drawReadout() {
@@ -143,7 +116,10 @@ Lapis.Readings = class {
         : "This network does not code its readout as spikes.";
       return;
     }
-    const says = `${made.equal} of ${run.C} codes equal what the network fired at its readout`;
+    const says =
+      made.equal === null
+        ? `The ${run.C} codes of the readout`
+        : `${made.equal} of ${run.C} codes equal what the network fired at its readout`;
     Charts.readout(byId("readout"), {
       codes: made.codes,
       fired: made.fired,
@@ -152,6 +128,8 @@ Lapis.Readings = class {
       label: says,
     });
     byId("readout-says").textContent =
-      `Value spikes, weighted by this row and coded again. Computed here from q, k and v: ${says}.`;
+      made.equal === null
+        ? "The codes that the network fired at its readout. The page has no weights to compute them from."
+        : `Value spikes, weighted by this row and coded again. ${Lapis.Rule.from(run)}: ${says}.`;
   }
 };

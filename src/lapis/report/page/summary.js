@@ -53,7 +53,7 @@ Lapis.Summary = class {
     const fired = sum(Object.values(data.fired).map(sum));
     const neurons = sum(Object.entries(data.neurons).map(([point, n]) => n * data.fired[point].length));
     const paper = data.energy[0];
-    describe(byId("facts"), [
+    Dom.describe(byId("facts"), [
       ["spikes", fired.toLocaleString("en"), "at most one per neuron"],
       ["neurons that fired", Lapis.percent(fired / neurons), `${neurons.toLocaleString("en")} neurons`],
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
@@ -92,7 +92,7 @@ Lapis.Summary = class {
       element(
         "p",
         {},
-        `Lapis ${data.version}. Codes from ${data.executor || "one run"}; distances, affinities, row exponents and weights are computed by this page from those codes. ` +
+        `Lapis ${data.version}. Codes from ${data.executor || "one run"}; ${Lapis.Rule.computed(this.run)} ` +
           "Blocks, heads, rows, columns, channels and steps count from 0. Nothing is loaded from anywhere.",
       ),
     );
@@ -108,7 +108,7 @@ Lapis.Summary = class {
       textContent: Lapis.percent(share).replace(" %", ""),
     });
     node.style.background = Charts.colour(share);
-    node.style.color = Charts.inkOn(share);
+    node.style.color = Charts.inkOn(Charts.colour(share));
     if (shown) {
       node.type = "button";
       node.setAttribute("aria-label", says);
