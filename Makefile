@@ -17,7 +17,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel clean
+.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel wheels clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -164,6 +164,12 @@ docs: $(READY) tools/site/node_modules/.ready  ## build the documentation into s
 wheel: $(READY)  ## build the wheel into dist/ and use it in empty environments, without torch and with it
 	tools/wheel/build.sh $(BIN)/python
 	tools/wheel/check.sh $(BIN)/python
+
+# The compiler, ziglang, builds the systems' libraries first, which takes minutes once.
+wheels: wheel  ## build the wheels of ARM Linux, Windows and macOS beside it, check them, and run the first two in emulators
+	$(PIP) ziglang
+	$(BIN)/python tools/wheel/cross.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_wheels.py
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) tools/*/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,36 +5,52 @@
 #include <stdatomic.h>
 
 #if LAPIS_X86
-static int supported_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#include <cpuid.h>
+
+/* Bits of CPUID, named by leaf and register, and of XCR0, which has the registers that the system saves. Not
+ * __builtin_cpu_supports, for which not every compiler brings its library. */
+typedef struct {
+    unsigned c1, b7, c7, d7, saved;
+} features;
+
+static const features AVX2 = {.c1 = 1U << 12 | 1U << 27 | 1U << 28, .b7 = 1U << 5, .saved = 6};
+#if !LAPIS_EMULATE
+static const features AVX512BW = {.b7 = 3U << 16 | 3U << 30, .saved = 7U << 5};
+static const features AVX512VNNI = {.c7 = 1U << 11};
+#endif
+
+/* Ask for AVX2 first: with it the system is known to tell what it saves. */
+static int processor_has(features f) {
+    unsigned a, b, c, d, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & f.c1) != f.c1) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if ((b & f.b7) != f.b7 || (c & f.c7) != f.c7 || (d & f.d7) != f.d7) return 0;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    return (saved & f.saved) == f.saved;
+}
+
+static int supported_avx2(void) { return processor_has(AVX2); }
 
 #if LAPIS_EMULATE
 static int supported_avx512bw(void) { return supported_avx2(); }
 static int supported_avx512vnni(void) { return supported_avx2(); }
 #else
-static int supported_avx512bw(void) {
-    return supported_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
-static int supported_avx512vnni(void) { return supported_avx512bw() && __builtin_cpu_supports("avx512vnni"); }
+static int supported_avx512bw(void) { return supported_avx2() && processor_has(AVX512BW); }
+static int supported_avx512vnni(void) { return supported_avx512bw() && processor_has(AVX512VNNI); }
 #endif
 
 #if LAPIS_WITH_AMX
 #if LAPIS_EMULATE
 static int supported_amx(void) { return supported_avx2(); }
 #elif defined(__linux__)
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Linux hands the tiles' registers out to processes that ask. */
 static int supported_amx(void) {
-    enum { TILES = 1 << 24, TILES_INT8 = 1 << 25, STATES = 3 << 17, ASK_FOR_STATE = 0x1023, TILE_DATA = 18 };
-    unsigned a, b, c, d, enabled, high;
-    if (!supported_avx512vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILES) || !(d & TILES_INT8))
-        return 0;
-    __asm__("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
-    return (enabled & STATES) == STATES && !syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA);
+    enum { ASK_FOR_STATE = 0x1023, TILE_DATA = 18 };
+    const features tiles = {.d7 = 3U << 24, .saved = 3U << 17};
+    return supported_avx512vnni() && processor_has(tiles) && !syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA);
 }
 #else
 static int supported_amx(void) { return 0; }

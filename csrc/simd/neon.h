@@ -59,7 +59,12 @@ INLINE ints broadcast_dword(const void *p) {
  * are of different types. */
 #define IN_PLACE(sum, operation, a, b) __asm__(operation : "+w"(sum) : "w"(a), "w"(b))
 
-/* sum + |a - b|, and sum + (a != b), byte by byte. */
+/* |a - b|, sum + |a - b|, and sum + (a != b), byte by byte. */
+INLINE ints difference(ints a, ints b) {
+    ints sum;
+    __asm__("uabd %0.16b, %1.16b, %2.16b" : "=w"(sum) : "w"(a), "w"(b));
+    return sum;
+}
 INLINE ints add_difference(ints sum, ints a, ints b) {
     IN_PLACE(sum, "uaba %0.16b, %1.16b, %2.16b", a, b);
     return sum;

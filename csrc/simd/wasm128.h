@@ -52,7 +52,8 @@ INLINE int greatest_u8(ints a) {
     return most;
 }
 
-#define add_difference(sum, a, b) wasm_i8x16_add(sum, or_ints(subs_u8(a, b), subs_u8(b, a)))
+#define difference(a, b) or_ints(subs_u8(a, b), subs_u8(b, a))
+#define add_difference(sum, a, b) wasm_i8x16_add(sum, difference(a, b))
 #define add_unequal(sum, a, b) wasm_i8x16_sub(sum, wasm_i8x16_ne(a, b))
 
 /* Neighbours of a, then of b, added. */

@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Install the wheel of dist/ into empty environments and use it there: without torch, then beside a torch that is
-# already installed for the PYTHON given (a second download of torch would prove nothing more).
+# Install the wheel of dist/ for this machine into empty environments and use it there: without torch, then beside a
+# torch that is already installed for the PYTHON given (a second download of torch would prove nothing more).
 #   tools/wheel/check.sh PYTHON       after tools/wheel/build.sh PYTHON
 set -euo pipefail
 python=$(realpath -s "${1:?usage: tools/wheel/check.sh PYTHON}")
 root=$(realpath "$(dirname "$0")/../..")
-wheel=$(echo "$root"/dist/lapis_snn-*.whl)
+wheel=$(echo "$root"/dist/lapis_snn-*manylinux_2_17_"$(uname -m)"*.whl)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-[ -f "$wheel" ] || { echo "no wheel in $root/dist: run tools/wheel/build.sh first" >&2; exit 1; }
-[[ $wheel == *manylinux_2_17_* ]] || { echo "$wheel is not for manylinux_2_17" >&2; exit 1; }
+[ -f "$wheel" ] || { echo "no wheel for this machine in $root/dist: run tools/wheel/build.sh first" >&2; exit 1; }
 cd "$work"  # away from the sources, so that only the wheel can be imported
 
 "$python" -m venv "$work/bare"

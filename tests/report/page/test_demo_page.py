@@ -34,6 +34,17 @@ def test_the_link_leads_to_the_explained_image(
     assert page.inner_text("#prediction").endswith(demo_results[0].answers[0].label)
 
 
+def test_a_link_leads_to_the_page_for_own_pictures(
+    demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]
+) -> None:
+    page = open_file(demo_results[1])
+    page.click("#live")
+    page.wait_for_url("**/live.html")
+    page.evaluate("Lapis.ready")
+    page.locator(".sample").nth(1).click()
+    page.locator("#live-time").get_by_text("ms per image").wait_for()
+
+
 def test_the_report_turns_dark(demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
     page = open_file(demo_results[1], color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
