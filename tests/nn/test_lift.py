@@ -9,7 +9,8 @@ import torch
 
 from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
-from lapis.nn.lift import LIFTED
+from lapis.nn.lift import LIFTED, ignore_mean_values
+from lapis.nn.quantizer import required
 from tests.networks import shaken_network
 
 CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
@@ -101,3 +102,29 @@ def values(model: LapisViT, images: torch.Tensor) -> list[torch.Tensor]:
 def clipped(x: torch.Tensor) -> float:
     """The share of the spread of x that is below zero and lost."""
     return float(x.clamp_max(0).square().sum() / (x - x.mean()).square().sum())
+
+
+def test_a_projection_that_ignores_mean_values_ignores_the_mass_of_a_row() -> None:
+    config = CONFIG.replace(row_scale="pow2", readout="spikes", modes=ActivationModes.all("unsigned"))
+    model, images = shaken_network(config)
+    calibrate(model, [images])
+    for index, block in enumerate(model.blocks):
+        codes = torch.from_numpy(model.watch(images).trace[index, "v"]).float()
+        mean = codes.mean(dim=(0, 1)) * required(block.attn.v).step
+        before = block.attn.proj(mean)
+        assert not torch.allclose(block.attn.proj(1.4 * mean), before, atol=1e-3), "its mass counts"
+    ignore_mean_values(model, images)
+    for index, block in enumerate(model.blocks):
+        codes = torch.from_numpy(model.watch(images).trace[index, "v"]).float()
+        mean = codes.mean(dim=(0, 1)) * required(block.attn.v).step
+        torch.testing.assert_close(block.attn.proj(1.4 * mean), block.attn.proj(mean), atol=1e-4, rtol=1e-4)
+
+
+def test_a_projection_that_ignores_mean_values_gives_the_mean_value_the_same_answer() -> None:
+    model, images = shaken_network(CONFIG.replace(depth=1, modes=ActivationModes.all("unsigned")))
+    calibrate(model, [images])
+    attention = model.blocks[0].attn
+    mean = torch.from_numpy(model.watch(images).trace[0, "v"]).float().mean(dim=(0, 1)) * required(attention.v).step
+    before = attention.proj(mean).detach()
+    ignore_mean_values(model, images)
+    torch.testing.assert_close(attention.proj(mean).detach(), before, atol=1e-4, rtol=1e-4)

@@ -51,6 +51,23 @@ def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
 
 
 @torch.no_grad()
+def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
+    """Make each output projection blind to the mean value of a head: W - (W m) m^T / |m|^2, and W m in its bias.
+
+    Unsigned values have a mean m far above zero, and a power-of-two row multiplies it with its mass, 0.71 to 1.41. One
+    direction of C carries m; without it only the differences between values are scaled, as in a signed network.
+    """
+    for index, block in enumerate(model.blocks):
+        attention, step = block.attn, required(block.attn.v).step
+        codes = torch.from_numpy(model.watch(images).trace[index, "v"]).to(step.device)  # (B, N, D)
+        mean = (codes.double().mean(dim=(0, 1)) * step).unflatten(0, (attention.heads, -1)).to(step.dtype)  # (H, C)
+        weight = attention.proj.weight.unflatten(1, (attention.heads, -1))  # (D, H, C), the same memory
+        heard = torch.einsum("dhc,hc->dh", weight, mean)
+        attention.proj.bias += heard.sum(dim=1)
+        weight -= heard.unsqueeze(-1) * mean / mean.square().sum(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+@torch.no_grad()
 def fold_offsets(model: LapisViT) -> LapisViT:
     """The network of `model` with the offsets at LIFTED points moved into the biases around them: the same codes."""
     folded = LapisViT(_exchange(model.config, "offset", "unsigned"))

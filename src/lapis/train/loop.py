@@ -26,7 +26,7 @@ from lapis.native import CodesError
 from lapis.nn.basis import find_sparse_basis
 from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import save_network
-from lapis.nn.lift import lift
+from lapis.nn.lift import ignore_mean_values, lift
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
 from lapis.runs import (
@@ -205,6 +205,8 @@ class Run:
             if self.recipe.lift:
                 return lift(model, [images])
             model.eval()(images)
+        if self.recipe.ignore_mean:
+            ignore_mean_values(model, images)
         if self.recipe.sparsity.basis:
             find_sparse_basis(model, images)
         return model

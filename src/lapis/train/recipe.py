@@ -163,14 +163,16 @@ class Recipe:
     """One training run.
 
     `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `lift` shifts the
-    values at unsigned points above zero where the first weights bring no calibration, see `lapis.nn.lift`. `draw_qk`
-    draws the weights of queries and keys anew, so that no relation profits from what they were trained for.
+    values at unsigned points above zero where the first weights bring no calibration; `ignore_mean` makes the output
+    projections blind to the mean value of a head, see `lapis.nn.lift`. `draw_qk` draws the weights of queries and keys
+    anew, so that no relation profits from what they were trained for.
     """
 
     name: str
     model: LapisConfig
     start: str = ""
     lift: bool = False
+    ignore_mean: bool = False
     draw_qk: bool = False
     data: Data = field(default_factory=Data)
     augment: Augment = field(default_factory=Augment)
@@ -183,6 +185,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.lift and self.sparsity.basis:
             raise LapisError("lift and sparsity.basis both choose the axes of values, for other ends; set one of them")
+        if self.ignore_mean and not self.model.quantize:
+            raise LapisError("ignore_mean=true is for networks that spike; this one has model.quantize=false")
         goals = [name for name, goal in self.sparsity.goals().items() if goal < 1]
         if self.optim.compile and goals:
             raise LapisError(

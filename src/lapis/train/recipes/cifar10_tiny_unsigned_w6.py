@@ -18,4 +18,6 @@ RECIPE = replace(
     name="cifar10_tiny_unsigned_w6",
     model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
     start="runs/cifar10_tiny_unsigned_pow2",
+    optim=replace(SIGNED.optim, lr=1e-5, epochs=0.4),
+    keep=replace(SIGNED.keep, evaluate_epochs=0.4),
 )
