@@ -1,11 +1,8 @@
-#define _DEFAULT_SOURCE /* syscall, madvise */
+#define _GNU_SOURCE /* syscall, madvise, the cores of a thread */
 #include "system.h"
 
 #include <stdlib.h>
 #include <time.h>
-
-/* 1000 Hz, where the system does not say. */
-static const int64_t USUAL_TICK = 1000000;
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
@@ -42,9 +39,8 @@ void system_join(system_thread thread) {
     CloseHandle(thread.handle);
 }
 
-void system_yield(void) { SwitchToThread(); }
+system_thread system_self(void) { return (system_thread){NULL}; }
 long system_process(void) { return (long)GetCurrentProcessId(); }
-int64_t system_tick(void) { return USUAL_TICK; }
 
 int64_t system_clock(void) {
     LARGE_INTEGER count, per_second;
@@ -74,16 +70,7 @@ void *system_allocate(size_t alignment, size_t bytes) {
 }
 
 void system_release(void *memory) { free(memory); }
-void system_yield(void) { sched_yield(); }
 int64_t system_clock(void) { return read_clock(CLOCK_MONOTONIC); }
-
-int64_t system_tick(void) {
-#if defined(CLOCK_MONOTONIC_COARSE)
-    struct timespec tick;
-    if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick)) return nanoseconds(tick);
-#endif
-    return USUAL_TICK;
-}
 
 #if defined(__wasm__)
 void *system_allocate_pages(size_t bytes) { return system_allocate(64, bytes); }
@@ -94,6 +81,7 @@ int system_start(system_thread *thread, void *(*work)(void *), void *argument) {
 }
 
 void system_join(system_thread thread) { (void)thread; }
+system_thread system_self(void) { return (system_thread){NULL}; }
 int64_t system_thread_clock(void) { return system_clock(); }
 long system_process(void) { return 1; }
 #else
@@ -122,6 +110,7 @@ int system_start(system_thread *thread, void *(*work)(void *), void *argument) {
 }
 
 void system_join(system_thread thread) { pthread_join((pthread_t)thread.handle, NULL); }
+system_thread system_self(void) { return (system_thread){(void *)pthread_self()}; }
 int64_t system_thread_clock(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 long system_process(void) { return (long)getpid(); }
 #endif
@@ -130,17 +119,90 @@ long system_process(void) { return (long)getpid(); }
 #if defined(__linux__)
 #include <limits.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/syscall.h>
 
 _Static_assert(sizeof(atomic_uint) == 4, "a futex is a word of 32 bits");
 
-void system_sleep(atomic_uint *word, unsigned seen) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, 0, 0, 0); }
-void system_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0); }
-#else
-void system_sleep(atomic_uint *word, unsigned seen) {
-    (void)word, (void)seen;
-    system_yield();
+void system_sleep(atomic_uint *word, unsigned seen, int64_t longest) {
+    const struct timespec limit = {.tv_nsec = (long)longest};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &limit, 0, 0);
 }
 
+void system_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0); }
+
+/* The clock of the time that a thread has had a core. */
+static clockid_t clock_of(system_thread thread) {
+    clockid_t clock;
+    return pthread_getcpuclockid((pthread_t)thread.handle, &clock) ? CLOCK_MONOTONIC : clock;
+}
+
+/* The kernel's number of a thread, which the number of its clock contains. */
+static pid_t number_of(system_thread thread) { return ~(clock_of(thread) >> 3); }
+
+int system_waits(system_thread thread) {
+    enum { MOMENT = 1000 };
+    const clockid_t clock = clock_of(thread);
+    const int64_t before = read_clock(clock), begin = system_clock();
+    while (system_clock() - begin < MOMENT) continue;
+    return read_clock(clock) == before;
+}
+
+_Static_assert(sizeof(system_cores) == sizeof(cpu_set_t), "a set of cores");
+
+static cpu_set_t set_of(const system_cores *cores) {
+    cpu_set_t set;
+    memcpy(&set, cores, sizeof set);
+    return set;
+}
+
+system_cores system_usable(void) {
+    system_cores cores = {0};
+    cpu_set_t set;
+    /* It fails on machines with more cores than a set has. */
+    if (!sched_getaffinity(0, sizeof set, &set)) memcpy(&cores, &set, sizeof cores);
+    return cores;
+}
+
+static void move(system_thread thread, cpu_set_t to, cpu_set_t usable) {
+    const pid_t number = number_of(thread);
+    if (!sched_setaffinity(number, sizeof to, &to)) sched_setaffinity(number, sizeof usable, &usable);
+}
+
+void system_bring(system_thread thread, const system_cores *usable) {
+    const cpu_set_t all = set_of(usable);
+    const int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &all)) return;
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(core, &here);
+    move(thread, here, all);
+}
+
+void system_send_off(system_thread thread, const system_cores *usable) {
+    cpu_set_t others = set_of(usable);
+    const int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE) return;
+    CPU_CLR(core, &others);
+    if (CPU_COUNT(&others)) move(thread, others, set_of(usable));
+}
+#else
+void system_sleep(atomic_uint *word, unsigned seen, int64_t longest) {
+    (void)word, (void)seen, (void)longest;
+#if defined(_WIN32)
+    SwitchToThread();
+#else
+    sched_yield();
+#endif
+}
+
+int system_waits(system_thread thread) {
+    (void)thread;
+    return 0;
+}
+
+system_cores system_usable(void) { return (system_cores){0}; }
+void system_bring(system_thread thread, const system_cores *usable) { (void)thread, (void)usable; }
+void system_send_off(system_thread thread, const system_cores *usable) { (void)thread, (void)usable; }
 void system_wake(atomic_uint *word) { (void)word; }
 #endif

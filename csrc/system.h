@@ -22,19 +22,29 @@ typedef struct {
 int system_start(system_thread *thread, void *(*work)(void *), void *argument);
 void system_join(system_thread thread);
 
-/* Leave the processor to others. */
-void system_yield(void);
+/* The calling thread, and the cores that it may use. On systems that do not tell there are none, and nothing moves. */
+typedef struct {
+    uint64_t words[16];
+} system_cores;
+system_thread system_self(void);
+system_cores system_usable(void);
 
-/* Sleep while *word is `seen`, or only yield; who changes it calls system_wake. It may return early. */
-void system_sleep(atomic_uint *word, unsigned seen);
+/* Bring a thread to the core of the caller, where it runs as soon as the caller sleeps, or off that core, to another of
+ * `usable`. Then it may use all of `usable` again: it must be what the thread could use before. */
+void system_bring(system_thread thread, const system_cores *usable);
+void system_send_off(system_thread thread, const system_cores *usable);
+
+/* Whether a thread has no core at the moment, which takes a microsecond to see. */
+int system_waits(system_thread thread);
+
+/* Sleep while *word is `seen`, but for at most so many nanoseconds (below a second), or only yield; who changes it
+ * calls system_wake. It may return early. */
+void system_sleep(atomic_uint *word, unsigned seen, int64_t longest);
 void system_wake(atomic_uint *word);
 
 /* Nanoseconds of a clock that only goes forward, and those that this thread has worked. */
 int64_t system_clock(void);
 int64_t system_thread_clock(void);
-
-/* Nanoseconds between two ticks, at which the system takes threads off their cores. */
-int64_t system_tick(void);
 
 /* Tells a process from its forked children. */
 long system_process(void);

@@ -203,19 +203,19 @@ part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pie
 }
 
 void run_stage(part *w, int64_t stage, int64_t piece) {
-    int64_t tile = w->e->functions->tile, tiles = (w->rows + tile - 1) / tile, block = (stage - 1) / 3;
+    const int64_t tile = w->e->functions->tile, tiles = (w->rows + tile - 1) / tile, block = stage / 2 - 1;
     w->piece = piece;
     w->from = tiles * piece / w->pieces * tile;
     w->to = tiles * (piece + 1) / w->pieces * tile;
     if (w->to > w->rows) w->to = w->rows;
-    if (stage == 0)
+    if (stage == 0) {
         embed(w);
-    else if (block == w->e->m.depth)
+    } else if (stage == stages_of(w->e) - 1) {
         classify(w);
-    else if (stage % 3 == 1)
-        query(w, block);
-    else if (stage % 3 == 2)
+    } else if (stage % 2 == 0) {
         attend(w, block);
-    else
-        feed_forward(w, block);
+    } else {
+        if (block >= 0) feed_forward(w, block);
+        if (block + 1 < w->e->m.depth) query(w, block + 1);
+    }
 }

@@ -1,38 +1,43 @@
 #include "pace.h"
 
-/* Runs of a trial; runs until the first and between later ones; the share of a run that threads may wait without one.
- */
-enum { TRIAL = 4, SOON = 4, LATER = 64 };
+/* Runs of a trial, half of them at either size, and of one that fails at once; runs until the first trial, and the
+ * least and the most between later ones. */
+enum { TRIAL = 16, SHORT_TRIAL = 4, SOON = 4, LATER = 64, LATEST = 1024 };
+/* The share of a run that threads may wait before a smaller team is tried. */
 static const double WAITED = 0.2;
 /* Noise decides nothing: a size on trial must be faster by this factor. */
 static const double FASTER = 0.95;
 
-void pace_start(pace *p, int32_t threads) { *p = (pace){.most = threads, .size = threads, .patience = SOON}; }
+void pace_start(pace *p, int32_t threads) {
+    *p = (pace){.most = threads, .size = threads, .patience = SOON, .later = LATER};
+}
 
-int32_t pace_size(const pace *p) { return p->trial ? p->trial : p->size; }
+/* Both sizes take turns, so that a machine that becomes busy is busy for both. */
+static int trial_turn(const pace *p) { return p->trial && p->runs % 2; }
 
-static void begin_trial(pace *p, int32_t size) { p->trial = size, p->runs = 0, p->sum = 0; }
+int32_t pace_size(const pace *p) { return trial_turn(p) ? p->trial : p->size; }
 
+static void begin_trial(pace *p, int32_t size) { p->trial = size, p->runs = 0, p->sums[0] = p->sums[1] = 0; }
+
+/* One step that helped may be followed by another; each that did not is tried more rarely. */
 static void end_trial(pace *p) {
-    const double tried = p->sum / TRIAL;
-    const int better = tried < p->usual * FASTER;
-    if (better) p->size = p->trial, p->usual = tried;
-    /* One step that helped may be followed by another; after one that did not it is left alone for a while. */
-    p->patience = better ? SOON : LATER;
+    const int better = p->sums[1] < p->sums[0] * FASTER;
+    if (better) p->size = p->trial;
+    p->later = better ? LATER : p->later < LATEST ? 2 * p->later : LATEST;
+    p->patience = better ? SOON : p->later;
     p->trial = p->runs = 0;
 }
 
 void pace_note(pace *p, double nanoseconds, double waited) {
-    p->runs++;
     if (p->trial) {
-        p->sum += nanoseconds;
-        if (p->runs == TRIAL) end_trial(p);
+        p->sums[trial_turn(p)] += nanoseconds;
+        p->runs++;
+        if (p->runs == TRIAL || (p->runs == SHORT_TRIAL && p->sums[1] > p->sums[0])) end_trial(p);
         return;
     }
-    p->usual = p->usual > 0 ? (7 * p->usual + nanoseconds) / 8 : nanoseconds;
-    if (p->runs < p->patience) return;
+    if (++p->runs < p->patience) return;
     if (p->size > 1 && waited > WAITED)
         begin_trial(p, p->size - 1);
-    else if (p->size < p->most && p->runs >= LATER)
+    else if (p->size < p->most && p->runs >= p->later)
         begin_trial(p, p->size + 1);
 }

@@ -1,8 +1,8 @@
 /* How many threads share the next run: as many as help.
  *
- * Beside other processes a thread may hold a piece while it has no core, and all others wait for it. Where threads wait
- * for a good part of a run, smaller teams are tried for a few runs, and larger ones from time to time later on; a size
- * is taken that proves faster. Without such waiting nothing is tried. Answers do not depend on it. */
+ * Starting a thread and meeting others at every stage can take longer than a small image. Where threads wait for a good
+ * part of a run, a smaller team is tried in turns with the usual one, and a larger one from time to time later on; a
+ * size is taken that proves faster. Without such waiting nothing is tried. Answers do not depend on it. */
 #ifndef LAPIS_PACE_H
 #define LAPIS_PACE_H
 
@@ -13,7 +13,8 @@ typedef struct {
     int32_t trial;      /* the size on trial, or 0 */
     int32_t runs;       /* of the trial, or since the last one */
     int32_t patience;   /* runs until the next one */
-    double usual, sum;  /* nanoseconds per image at that size, and summed over the trial */
+    int32_t later;      /* runs until a larger team is tried */
+    double sums[2];     /* nanoseconds per image over the trial, at the size that is used and at the one on trial */
 } pace;
 
 void pace_start(pace *p, int32_t threads);

@@ -1,47 +1,37 @@
 /* Which thread does what in a run.
  *
- * Images travel in units of about as many tokens as the second-level cache holds. A thread takes whole units while
- * there are enough of them; the rest are shared by all threads, stage by stage and cut into pieces. */
+ * Images travel in units, so that weights are read once for several of them. A thread takes whole units while there are
+ * enough of them; the rest are shared by all threads, stage by stage and cut into pieces. */
 #include "../system.h"
 #include "state.h"
 #include "team.h"
 
-/* Pieces of a stage for each thread, where cores are shared with other processes. */
-enum { FINER = 2 };
-
-/* The claim: the stage at hand, into how many pieces it is cut, and the next of them. */
-static uint64_t claim_of(int64_t stage, int64_t pieces) { return (uint64_t)stage << 32 | (uint64_t)pieces << 16; }
-
 /* Whoever is free takes the next piece of the stage at hand: a thread that comes late keeps nobody waiting, but for a
- * piece that it has begun. Where some had to wait for long, other processes take part of the cores: later stages are
- * cut finer, which costs reading the weights more often. */
+ * piece that it has begun. The claim is the stage and the next of its pieces, as many as there are members. */
 static void share_units(run *job, int32_t member) {
     const int64_t stages = stages_of(job->e), all = (job->units - job->solo) * stages;
     int64_t opened = -1;
-    team_shift shift = team_begin();
     part w = {0};
     for (;;) {
-        const unsigned changes = atomic_load(&job->gate.changes);
+        const unsigned changes = atomic_load(&job->team.changes);
         uint64_t seen = atomic_load(&job->claim);
-        const int64_t stage = (int64_t)(seen >> 32), pieces = seen >> 16 & UINT16_MAX, piece = seen & UINT16_MAX;
+        const int64_t stage = (int64_t)(seen >> 32), piece = (int64_t)(seen & UINT32_MAX);
         if (stage == all) return;
-        if (piece == pieces) {
-            const int64_t slept = team_wait(&job->gate, changes);
-            atomic_fetch_add(&job->slept, slept);
-            if (slept) team_give_way(&shift, 1);
+        if (piece == job->members) {
+            atomic_fetch_add(&job->slept, team_wait(&job->team, member, changes));
             continue;
         }
         if (!atomic_compare_exchange_strong(&job->claim, &seen, seen + 1)) continue;
         const int64_t unit = job->solo + stage / stages;
-        if (unit != opened) w = part_of(job, member, 0, opened = unit, pieces);
-        w.pieces = pieces;
+        if (unit != opened) w = part_of(job, member, 0, opened = unit, job->members);
+        team_hold(&job->team, member);
         run_stage(&w, stage % stages, piece);
-        if (atomic_fetch_add(&job->pieces_done, 1) == pieces - 1) {
+        if (atomic_fetch_add(&job->pieces_done, 1) == job->members - 1) {
             atomic_store(&job->pieces_done, 0);
-            atomic_store(&job->claim, claim_of(stage + 1, job->members * (atomic_load(&job->slept) ? FINER : 1)));
-            team_notify(&job->gate);
+            atomic_store(&job->claim, (uint64_t)(stage + 1) << 32);
+            team_notify(&job->team);
         }
-        team_give_way(&shift, 0);
+        team_free(&job->team, member);
     }
 }
 
@@ -50,14 +40,14 @@ static void run_member(void *argument, int32_t member) {
     for (int64_t unit; (unit = atomic_fetch_add(&job->next, 1)) < job->solo;) {
         part w = part_of(job, member, member, unit, 1);
         for (int64_t stage = 0; stage < stages_of(job->e); stage++) run_stage(&w, stage, 0);
-        if (atomic_fetch_add(&job->finished, 1) == job->solo - 1) team_notify(&job->gate);
+        if (atomic_fetch_add(&job->finished, 1) == job->solo - 1) team_notify(&job->team);
     }
     if (job->solo == job->units) return;
     /* Shared units lie where the first thread's solo ones did. */
     for (;;) {
-        const unsigned changes = atomic_load(&job->gate.changes);
+        const unsigned changes = atomic_load(&job->team.changes);
         if (atomic_load(&job->finished) == job->solo) break;
-        team_wait(&job->gate, changes);
+        team_wait(&job->team, member, changes);
     }
     share_units(job, member);
 }
@@ -66,8 +56,9 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
                          int8_t *const *trace, int64_t *nanoseconds) {
     if (!engine || !images || !scores || batch < 1) return LAPIS_BAD_ARGUMENT;
     lapis_engine *e = engine;
-    int64_t units = (batch + e->unit_images - 1) / e->unit_images;
-    int64_t even = (batch + units - 1) / units;
+    const int64_t each = batch < e->threads ? 1 : batch / e->threads;
+    const int64_t most = each < e->unit_images ? each : e->unit_images;
+    const int64_t units = (batch + most - 1) / most, even = (batch + units - 1) / units;
     run job = {.e = e,
                .images = images,
                .batch = batch,
@@ -80,9 +71,8 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     /* A run that all threads share tells whether all of them help. */
     const int shared = e->threads > 1 && !job.solo;
     job.members = shared ? pace_size(&e->pace) : e->threads;
-    atomic_store(&job.claim, claim_of(0, job.members));
     const int64_t begin = system_clock();
-    const int64_t joined = team_run(run_member, &job, job.members);
+    const int64_t joined = team_run(&job.team, run_member, &job, job.members);
     const double wall = (double)(system_clock() - begin), waited = (double)(atomic_load(&job.slept) + joined);
     if (shared) pace_note(&e->pace, wall / (double)batch, waited / wall);
     return atomic_load(&job.status);

@@ -8,7 +8,9 @@
 #include "pack.h"
 #include "team.h"
 
-enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
+/* Tokens of a unit, which is as many images as a thread takes at a time: weights are read once for all of them. More
+ * need working memory and gain nothing. */
+enum { UNIT_ROWS = 800, LOW_MEMORY_UNIT_ROWS = 256, MAX_UNIT = 16, PATCH_ROWS = 24 };
 
 typedef struct {
     norm_call attention_norm, mlp_norm;
@@ -66,12 +68,12 @@ typedef struct {
     int64_t *scores, *nanoseconds;
     int8_t *const *trace;
     atomic_int_fast64_t next, finished; /* of the solo units */
-    atomic_uint_fast64_t claim;         /* of the shared units: stage, pieces and next piece, see schedule.c */
+    atomic_uint_fast64_t claim;         /* of the shared units: stage and next piece, see schedule.c */
     atomic_int_fast64_t pieces_done;
     atomic_int status;
     atomic_int_fast64_t slept; /* nanoseconds that threads waited asleep */
     int32_t members;           /* threads that take part */
-    team_gate gate;            /* of stages that end, and of the last solo unit */
+    team team;                 /* its changes: a stage ended, or the last solo unit */
 } run;
 
 /* One thread's part in one unit, stage by stage. */
@@ -86,8 +88,9 @@ typedef struct {
     int64_t clock;
 } part;
 
-/* The embedding, three stages for each block, the head. */
-static inline int64_t stages_of(const lapis_engine *e) { return 3 * e->m.depth + 2; }
+/* The embedding, the first block's queries, two stages for each block, the head. All threads meet between two stages;
+ * only attention reads other tokens than its own, so what lies between two attentions is one stage. */
+static inline int64_t stages_of(const lapis_engine *e) { return 2 * e->m.depth + 3; }
 
 /* The attention of one image, as the kernels see it. */
 static inline lapis_pairs pairs_of(const lapis_engine *e) {

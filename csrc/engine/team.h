@@ -5,37 +5,48 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "../system.h"
+
 enum { MAX_TEAM = 256 };
 
 /* `member` runs from 0, the caller, to below the threads that could be had. */
 typedef void (*team_work)(void *job, int32_t member);
 
-/* Returns the nanoseconds that the caller waited for the others to end: one that was never given a core must still
- * come. */
-int64_t team_run(team_work work, void *job, int32_t threads);
+typedef struct team team;
 
-/* What members wait at: it counts changes, of whatever they wait for. */
+/* What a member is doing: others wait for one that holds a piece, and for nobody that rests. */
+enum { FREE, HOLDING, RESTING };
+
 typedef struct {
-    atomic_uint changes;
-    atomic_int asleep;
-} team_gate;
+    team *of;
+    _Atomic(void *) thread; /* as system_thread names it; NULL before it is known */
+    atomic_int state;
+    atomic_int lodges; /* on the core that another member lent to it */
+} team_member;
+
+struct team {
+    team_work work;
+    void *job;
+    int32_t size;
+    system_cores cores;  /* that members may use */
+    atomic_uint changes; /* of whatever members wait for */
+    atomic_int asleep, left;
+    team_member members[MAX_TEAM];
+};
+
+/* Do the work in the caller and in `threads - 1` more threads, and return when all have left it: the nanoseconds that
+ * the caller slept until then. */
+int64_t team_run(team *t, team_work work, void *job, int32_t threads);
+
+/* Say that a member begins a piece, or has ended it and told so. */
+void team_hold(team *t, int32_t member);
+void team_free(team *t, int32_t member);
 
 /* Wait until there were more changes than `seen`, which was read before the state that is waited for. Spins for a
  * moment, then sleeps; returns the nanoseconds that it slept. */
-int64_t team_wait(team_gate *gate, unsigned seen);
+int64_t team_wait(team *t, int32_t member, unsigned seen);
 
 /* Count a change, after it was made, and wake those who sleep. */
-void team_notify(team_gate *gate);
-
-/* How long a member has worked without a rest. */
-typedef struct {
-    int64_t since, longest;
-} team_shift;
-
-team_shift team_begin(void);
-
-/* Let others have the processor if this member has worked for long: it would soon be interrupted in the middle of a
- * piece, and the rest of the team would wait for that piece. `rested`: it has just slept. */
-void team_give_way(team_shift *shift, int rested);
+void team_notify(team *t);
 
 #endif

@@ -30,6 +30,16 @@ def test_engines_take_turns_and_tell_time_and_memory() -> None:
     assert lines[-1] == "timed tiny, 1 thread, batch 2"
 
 
+def test_a_batch_is_compared_with_one_image_where_both_are_timed() -> None:
+    one, two = compare_engines("tiny", ["lapis"], [1], [1, 2], 2, BenchLog(lambda line: None))
+    assert (one.batch, one.batch_gain) == (1, 1.0)
+    assert two.batch == 2
+    assert two.batch_gain is not None
+    assert two.batch_gain > 0
+    (alone,) = compare_engines("tiny", ["lapis"], [1], [2], 1, BenchLog(lambda line: None))
+    assert alone.batch_gain is None
+
+
 def test_without_our_engine_there_is_no_ratio_to_it() -> None:
     (row,) = compare_engines("tiny", ["lapis_busy"], [2], [1], 1, BenchLog(lambda line: None))
     assert row.times_ours is None

@@ -54,7 +54,7 @@ EXPLAINED = {
     "needs": "GB: memory of one GPU, calculated",
     "soak": "wrong: answers that differ",
     "memory": "MB: peak memory beyond inputs and result",
-    "energy": "CPU ms per image: all threads together",
+    "energy": "CPU ms: milliseconds per image of all threads together",
 }
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 

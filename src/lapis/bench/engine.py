@@ -26,7 +26,8 @@ class EngineRow:
 
     `load_s` is from the file to a network that can run, `peak_mb` is the memory of the whole process, and `times_ours`
     is None where our engine did not run. `times_events` is that of the sparse network with dense layers only: how many
-    times longer it takes than with the layers that the engine drives by events.
+    times longer it takes than with the layers that the engine drives by events. `batch_gain` is how many times the
+    images per second of the same engine at batch 1, None where that was not timed.
     """
 
     shape: str
@@ -40,6 +41,7 @@ class EngineRow:
     images_per_s: float
     times_ours: float | None
     times_events: float | None
+    batch_gain: float | None
     peak_mb: float
     load_s: float
     target: float | None
@@ -48,13 +50,13 @@ class EngineRow:
 def compare_engines(
     shape: str, names: Sequence[str], threads: Sequence[int], batches: Sequence[int], rounds: int, log: BenchLog
 ) -> Iterator[EngineRow]:
-    """Prepare every engine once, then time them in turns at each number of threads and batch."""
+    """Prepare every engine once, then time them at all batches in turns, at each number of threads."""
     config = SHAPES[shape]
     with tempfile.TemporaryDirectory(prefix="lapis-bench-") as folder:
         ready = prepare(names, config, Path(folder), log)
         for count in threads:
-            for batch in batches:
-                yield from _compare_at(shape, ready, Workload(config, count, batch), Path(folder), rounds, log)
+            loads = [Workload(config, count, batch) for batch in batches]
+            yield from _compare_batches(shape, ready, loads, Path(folder), rounds, log)
 
 
 @dataclass(frozen=True)
@@ -115,35 +117,44 @@ def compare_beside_load(
             )
 
 
-def _compare_at(
-    shape: str, names: Sequence[str], workload: Workload, folder: Path, rounds: int, log: BenchLog
+def _compare_batches(
+    shape: str, names: Sequence[str], workloads: Sequence[Workload], folder: Path, rounds: int, log: BenchLog
 ) -> Iterator[EngineRow]:
-    with workers(names, workload, folder, log) as running:
+    """Workloads that differ in their batch only."""
+    with ExitStack() as stack:
+        running = {
+            (workload.batch, name): worker
+            for workload in workloads
+            for name, worker in stack.enter_context(workers(names, workload, folder, log)).items()
+        }
         turns = take_turns(
-            {name: worker.time for name, worker in running.items()},
+            {key: worker.time for key, worker in running.items()},
             rounds,
-            lambda name, error: log.skip(running[name].label, str(error)),
+            lambda key, error: log.skip(running[key].label, str(error)),
         )
-        peaks = {name: running[name].finish() for name in turns}
-    log.report(f"timed {shape}, {thread_count(workload.threads)}, batch {workload.batch}")
-    walls = {name: [turn.wall_s / workload.batch for turn in taken] for name, taken in turns.items()}
-    by_events = walls.get(SPARSE)
-    for name, taken in turns.items():
-        low, middle, high = quartiles(walls[name])
+        peaks = {key: running[key].finish() for key in turns}
+    threads = workloads[0].threads
+    for workload in workloads:
+        log.report(f"timed {shape}, {thread_count(threads)}, batch {workload.batch}")
+    walls = {key: [turn.wall_s / key[0] for turn in taken] for key, taken in turns.items()}
+    for (batch, name), taken in turns.items():
+        own, by_events = walls[batch, name], walls.get((batch, SPARSE))
+        low, middle, high = quartiles(own)
         yield EngineRow(
             shape=shape,
-            engine=running[name].label,
-            threads=workload.threads,
-            batch=workload.batch,
+            engine=running[batch, name].label,
+            threads=threads,
+            batch=batch,
             ms_per_image=round(middle * 1e3, 3),
             ms_per_image_low=round(low * 1e3, 3),
             ms_per_image_high=round(high * 1e3, 3),
-            cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / workload.batch * 1e3, 3),
+            cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / batch * 1e3, 3),
             images_per_s=round(1 / middle, 2),
-            times_ours=_median_ratio(walls[name], walls.get(OURS)),
-            times_events=_median_ratio(walls[name], by_events) if name == SPARSE_DENSE else None,
-            peak_mb=round(peaks[name] / 1e6, 1),
-            load_s=round(running[name].load_s, 3),
+            times_ours=_median_ratio(own, walls.get((batch, OURS))),
+            times_events=_median_ratio(own, by_events) if name == SPARSE_DENSE else None,
+            batch_gain=_ratio_to(walls.get((1, name)), own),
+            peak_mb=round(peaks[batch, name] / 1e6, 1),
+            load_s=round(running[batch, name].load_s, 3),
             target=TARGETS.get(name),
         )
 

@@ -22,7 +22,7 @@ from lapis.cli.bench.present import (
 from lapis.cli.options import json_option
 from lapis.runtime.engine import MAX_THREADS
 
-SHOWN = ("engine", "ms_per_image", "cpu_ms_per_image", "times_ours", "target", "times_events", "peak_mb", "load_s")
+SHOWN = ("engine", "ms_per_image", "cpu_ms_per_image", "batch_gain", "times_ours", "target", "times_events", "peak_mb")
 SHOWN_BESIDE_LOAD = ("engine", "threads", "ms_per_image", "cpu_ms_per_image", "times_ours", "one_thread_times")
 
 
