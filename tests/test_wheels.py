@@ -39,7 +39,7 @@ def compile_with(tag: str, *words: str | Path) -> None:
 def wheel_of(tag: str) -> ZipFile:
     found = list(DIST.glob(f"lapis_snn-*-py3-none-{tag}.whl"))
     if not found:
-        pytest.skip(f"no wheel for {tag} in dist/: make wheels builds it")
+        pytest.skip("no wheels of other systems in dist/: make wheels builds them")
     return ZipFile(found[0])
 
 
