@@ -39,7 +39,7 @@ def compile_with(tag: str, *words: str | Path) -> None:
 def wheel_of(tag: str) -> ZipFile:
     found = list(DIST.glob(f"lapis_snn-*-py3-none-{tag}.whl"))
     if not found:
-        pytest.skip(f"no wheel for {tag} in dist/: make wheels builds it")
+        pytest.skip("no wheels of other systems in dist/: make wheels builds them")
     return ZipFile(found[0])
 
 
@@ -61,10 +61,10 @@ def test_every_system_has_what_the_sources_ask_of_it(tag: str, source: str, tmp_
 def test_a_wheel_has_the_tag_and_the_library_of_its_platform(tag: str) -> None:
     with wheel_of(tag) as wheel:
         names = wheel.namelist()
-        (described,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
-        told = message_from_bytes(wheel.read(described))
-    assert told.get_all("Tag") == [f"py3-none-{tag}"]
-    assert told["Root-Is-Purelib"] == "false"
+        (record,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
+        metadata = message_from_bytes(wheel.read(record))
+    assert metadata.get_all("Tag") == [f"py3-none-{tag}"]
+    assert metadata["Root-Is-Purelib"] == "false"
     assert [name for name in names if Path(name).suffix in (".so", ".dll", ".dylib")] == [
         f"lapis/{PLATFORMS[tag].library}"
     ]
@@ -74,8 +74,8 @@ def test_a_wheel_has_the_tag_and_the_library_of_its_platform(tag: str) -> None:
 @pytest.mark.parametrize("tag", PLATFORMS)
 def test_a_wheel_needs_no_torch(tag: str) -> None:
     with wheel_of(tag) as wheel:
-        (described,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-        needed = message_from_bytes(wheel.read(described)).get_all("Requires-Dist") or []
+        (record,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        needed = message_from_bytes(wheel.read(record)).get_all("Requires-Dist") or []
         assert not any(name.startswith("torch") for name in wheel.namelist())
     always = [one for one in needed if "extra ==" not in one]
     assert any(one.startswith("numpy") for one in always)

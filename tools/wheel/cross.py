@@ -78,12 +78,12 @@ def build(tag: str) -> Path:
         options = [f"-C{name}={value}" for name, value in settings.items()]
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, *options, str(ROOT)]
         done = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        made = next(Path(folder).glob("*.whl"), None)
+        wheel = next(Path(folder).glob("*.whl"), None)
         # Where the compiler fails, a package without the library is built, as for strangers.
-        if made is None or f"lapis/{platform.library}" not in ZipFile(made).namelist():
+        if wheel is None or f"lapis/{platform.library}" not in ZipFile(wheel).namelist():
             raise SystemExit(f"{done.stdout}\nno library for {tag}: see above")
         DIST.mkdir(exist_ok=True)
-        return Path(shutil.move(made, DIST / made.name))
+        return Path(shutil.move(wheel, DIST / wheel.name))
 
 
 def machine_of(library: bytes) -> Machine:
