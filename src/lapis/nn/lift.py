@@ -63,8 +63,8 @@ def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
         mean = (codes.double().mean(dim=(0, 1)) * step).unflatten(0, (attention.heads, -1)).to(step.dtype)  # (H, C)
         weight = attention.proj.weight.unflatten(1, (attention.heads, -1))  # (D, H, C), the same memory
         heard = torch.einsum("dhc,hc->dh", weight, mean)
-        attention.proj.bias += heard.sum(dim=1)
-        weight -= heard.unsqueeze(-1) * mean / mean.square().sum(dim=-1, keepdim=True).clamp_min(1e-12)
+        attention.proj.bias.add_(heard.sum(dim=1))
+        weight.sub_(heard.unsqueeze(-1) * mean / mean.square().sum(dim=-1, keepdim=True).clamp_min(1e-12))
 
 
 @torch.no_grad()
