@@ -61,12 +61,12 @@ def explain_torch() -> Callable[[str], Made]:
 
 @pytest.fixture(scope="session")
 def explain_rule() -> Callable[..., Made]:
-    """explain_rule(relation, mode="signed") -> a run in torch of three blocks; a rule may take the first as early."""
+    """explain_rule(relation, mode="signed", **changes) -> a run in torch; the first of its blocks is an early one."""
     from lapis.report.page.from_model import explain_model
 
     @cache
-    def make(relation: str, mode: Mode = "signed") -> Made:
-        config = LapisConfig(**SMALL, relation=relation, modes=ActivationModes.all(mode))
+    def make(relation: str, mode: Mode = "signed", **changes: Any) -> Made:
+        config = LapisConfig(**SMALL | changes, relation=relation, modes=ActivationModes.all(mode))
         model, images = small_model(config, seed=3)
         return Made(explain_model(model, images[1], Preprocess(24), NAMES, model="small"), model)
 

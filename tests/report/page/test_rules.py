@@ -128,6 +128,9 @@ def test_the_browser_shows_the_weights_of_the_rule(
     page, rule = open_page(explained), relations.rule_of(name)
     assert page.inner_text("#equation") == rule.equation
     assert f"Rule of {rule.system}" in page.inner_text("#origin")
+    assert ("need not sum to one" in page.inner_text("#membrane-says")) == (
+        rollout(explained) is not None and not rule.normalised
+    )
     assert explained.recorded is not None
     for block, each in enumerate(explained.recorded):
         page.evaluate(f"Lapis.page.set({{block: {block}, head: 1, query: 4}})")
@@ -221,6 +224,24 @@ def test_without_weights_there_is_no_rollout_and_the_page_says_why(
     assert "gives no weights to pairs of tokens" in page.inner_text("#rollout-says")
     assert page.locator("#rollout").is_hidden()
     assert page.locator("#rollout-svg").is_hidden()
+
+
+@pytest.mark.parametrize("name", ["statten", "gaussian"])
+def test_a_network_that_averages_patches_opens_on_a_patch(explain_rule: Rules, open_page: Any, name: str) -> None:
+    explained = explain_rule(name, mean_pool=True).explained
+    page, shares = open_page(explained), rollout(explained)
+    best = 1 if shares is None else 1 + int(shares[1:].argmax())
+    assert page.evaluate("Lapis.page.state.query") == best
+
+
+def test_a_rule_with_relative_positions_keeps_them_in_its_weights(explain_rule: Rules, open_page: Any) -> None:
+    made = explain_rule("gaussian", "offset", style="beit")
+    explained = made.explained
+    assert explained.delays is None
+    assert explained.recorded is not None
+    for found, given in zip(explained.recorded, expected(made), strict=True):
+        assert (found.weights == given.weights).all()
+    assert "delay" not in open_page(explained).inner_text("#distance-sum")
 
 
 @pytest.mark.parametrize("name", ["esdsa", "ssa", "qkformer"])

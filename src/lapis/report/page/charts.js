@@ -253,7 +253,8 @@ Charts.weights = (host, { W, chosen, label }) => {
   const y = (w) => 24 + ((high - w) / (high - low || 1)) * (height - 56);
   const each = (width - LEFT - RIGHT) / W.length;
   const x = (n) => LEFT + n * each;
-  for (const w of new Set([high, 0, low])) {
+  // An end too near to zero for a line of text has no name.
+  for (const w of [0, ...[high, low].filter((end) => Math.abs(y(end) - y(0)) > 13)]) {
     Charts.make("line", { x1: LEFT, x2: width - RIGHT, y1: y(w), y2: y(w), class: w ? "rule" : "axis" }, svg);
     Charts.make("text", { x: LEFT - 6, y: y(w) + 4, class: "tick end" }, svg, Charts.number(w, 2));
   }
@@ -264,7 +265,7 @@ Charts.weights = (host, { W, chosen, label }) => {
   const middle = x(chosen) + each / 2;
   Charts.make("circle", { cx: middle, cy: y(W[chosen]), r: 5, class: "key-dot solid" }, svg);
   const late = middle > width * 0.6;
-  const spot = { x: middle + (late ? -10 : 10), y: Math.max(14, y(W[chosen]) - 8) };
+  const spot = { x: middle + (late ? -10 : 10), y: Math.max(14, Math.min(y(W[chosen]), y(0)) - 8) };
   Charts.make(
     "text",
     { ...spot, class: `tick strong halo ${late ? "end" : ""}` },

@@ -32,6 +32,8 @@ from lapis.trace import Point
 CODES_LIMIT = 4_200_000
 # What is left out first if a network is too large for one page. Queries and keys stay, for the attention.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
+# What the page says of a relation.
+RULE_FACTS = ("name", "equation", "system", "origin", "adapted", "normalised")
 SCRIPTS = (
     "operator.js",
     "dom.js",
@@ -122,7 +124,7 @@ def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: 
         "channels": config.head_width,
         "sqrtHalf": SQRT_HALF,
         "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
-        "rule": {name: getattr(rule, name) for name in ("name", "equation", "system", "origin", "adapted")},
+        "rule": {name: getattr(rule, name) for name in RULE_FACTS},
         "tau": None if attention.tau is None else attention.tau.astype(float).tolist(),
         "delays": _delays(attention.delays),
         "affinityBits": config.affinity_bits,

@@ -58,7 +58,8 @@ Lapis.Rule = class {
       `The ${run.name(key)} has the weight W = ${Charts.number(row.W[key])}, place ${place} of ${run.N}.` +
       (run.byDistance ? ` Its distance D = ${row.D[key]} gives the affinity ${Charts.number(row.A[key])}.` : "") +
       (silent ? ` ${silent} keys have the weight 0.` : "") +
-      (run.signed ? " A weight below zero subtracts the value of its key." : "");
+      (run.signed ? " A weight below zero subtracts the value of its key." : "") +
+      (run.data.rule.normalised ? "" : " The weights of a row need not sum to one.");
   }
 
   tableFacts(row) {
