@@ -174,7 +174,7 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t l
     e->acc_stride = round_up(e->channels, 16);
     e->threads = threads < MAX_TEAM ? threads : MAX_TEAM;
     pace_start(&e->pace, e->threads);
-    int64_t unit = (low_memory ? LOW_MEMORY_UNIT_ROWS : UNIT_ROWS) / e->tokens;
+    int64_t unit = UNIT_ROWS / e->tokens;
     e->unit_images = unit < 1 ? 1 : unit > MAX_UNIT ? MAX_UNIT : unit;
     e->stream_stride = round_up(model->width, STREAM_UNIT);
     e->code_stride = code_stride(model->width);

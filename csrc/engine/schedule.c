@@ -1,7 +1,7 @@
 /* Which thread does what in a run.
  *
- * Images travel in units, so that weights are read once for several of them. A thread takes whole units while there are
- * enough of them; the rest are shared by all threads, stage by stage and cut into pieces. */
+ * Images travel in units of about as many tokens as the second-level cache holds. A thread takes whole units while
+ * there are enough of them; the rest are shared by all threads, stage by stage and cut into pieces. */
 #include "../system.h"
 #include "state.h"
 #include "team.h"
@@ -56,9 +56,8 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
                          int8_t *const *trace, int64_t *nanoseconds) {
     if (!engine || !images || !scores || batch < 1) return LAPIS_BAD_ARGUMENT;
     lapis_engine *e = engine;
-    const int64_t each = batch < e->threads ? 1 : batch / e->threads;
-    const int64_t most = each < e->unit_images ? each : e->unit_images;
-    const int64_t units = (batch + most - 1) / most, even = (batch + units - 1) / units;
+    int64_t units = (batch + e->unit_images - 1) / e->unit_images;
+    int64_t even = (batch + units - 1) / units;
     run job = {.e = e,
                .images = images,
                .batch = batch,

@@ -8,9 +8,9 @@
 #include "pack.h"
 #include "team.h"
 
-/* Tokens of a unit, which is as many images as a thread takes at a time: weights are read once for all of them. More
- * need working memory and gain nothing. */
-enum { UNIT_ROWS = 800, LOW_MEMORY_UNIT_ROWS = 256, MAX_UNIT = 16, PATCH_ROWS = 24 };
+/* Tokens of a unit, as many images as a thread takes at a time. Larger units are hardly faster, and divide a batch less
+ * evenly where cores are busy: docs/engine.md. */
+enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
 
 typedef struct {
     norm_call attention_norm, mlp_norm;
