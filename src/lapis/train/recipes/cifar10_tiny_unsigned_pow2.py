@@ -3,7 +3,7 @@
 Command:   lapis train cifar10_tiny_unsigned_pow2 --data DIR --start runs/cifar10_tiny_unsigned
              --teacher runs/cifar10_tiny_teacher_128
 Expected:  within 0.3 points of cifar10_tiny_unsigned.
-Ours:      not yet recorded.
+Ours:      92.44 % of 10,000 (docs/records/cifar10_tiny_unsigned_pow2), 0.2 epochs in bf16.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Command:   lapis train cifar10_tiny_unsigned_w6 --data DIR --start runs/cifar10_tiny_unsigned_pow2
              --teacher runs/cifar10_tiny_teacher_128
 Expected:  at most 0.6 points below cifar10_tiny_unsigned.
-Ours:      not yet recorded.
+Ours:      92.00 % of 10,000 by `lapis evaluate` (docs/records/cifar10_tiny_unsigned_w6), in bf16.
 """
 
 from __future__ import annotations
