@@ -1,6 +1,6 @@
 """Where the Gaussian relation stands beside the others, and why: `python tools/gaussian_scale.py --data DIR`.
 
-First, before any training: how far the attention of each of the paper's relations is from the softmax attention for
+First, before any training: how far the attention of each rule is from the softmax attention for
 which imported weights were trained (KL divergence of rows, in nats), how many keys a row attends to (exp of its
 entropy), and the accuracy. Then, with --out, two Gaussian networks are trained that differ in their first time
 constants only: found from squared distances, as ours are, or from l1 distances, as one would set them "under an
@@ -33,7 +33,7 @@ from lapis.train.recipe import Recipe
 from lapis.train.start import start_network
 from lapis.train.studies import Variant, study_named
 
-PAPER = ("dot", "laplacian", "gaussian", "hamming")
+RULES = ("dot", "laplacian", "gaussian", "hamming", "eco")
 SHARP = "gaussian_l1_tau"
 CALIBRATION, BATCH = 64, 100
 
@@ -60,7 +60,7 @@ def main() -> None:
     common = [f"start={asked.start}", f"distill.teacher={asked.start}", f"model.image_size={asked.size}"]
     recipe = recipes.load("cifar10_tiny").with_overrides([*common, *asked.settings])
     print(f"{'relation':<16} {'KL from softmax':>15} {'keys per row':>13} {'top-1 %':>8}")
-    for name in (*PAPER, SHARP):
+    for name in (*RULES, SHARP):
         print(f"{name:<16} {_before_training(_with_relation(recipe, name), asked.data, asked.count)}", flush=True)
     if asked.out is not None:
         rows = [Variant(name, _with_relation(recipe, name)) for name in ("gaussian", SHARP)]

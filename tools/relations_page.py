@@ -266,7 +266,7 @@ spiking transformers, all on the same codes, so that they can be trained on one 
 `LapisConfig(relation="ssa")`, or all together by [`lapis ablate relation`](commands.md#lapis-ablate). What is
 compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
 measuring point and the same schedule, and not the neurons over time, convolutional stems, hierarchies or hundreds of
-epochs that the systems differ in.
+epochs that the systems differ in. What they reached: [Results](results.md#relations-on-one-backbone).
 
 Each picture shows, for one channel with the codes q = 9 and k = 5 of T = 15, what is compared; then the weight that a
 key gets as its code changes; then what one block of `lapis_tiny` at 128 pixels spends on comparing queries and keys,
