@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENERGY_LABEL = "energy per image, mJ (the paper's convention)"
+# The room of a variant's name in the plot, in pixels.
+NAME_WIDTH, NAME_HEIGHT = 70, 11
 CSV_FILE, PLOT_FILE = "ablation.csv", "ablation.png"
 # Every convention has its column; energy_mj, the paper's, is the first of them.
 ENERGIES = {name: "energy_mj" if name == "paper" else f"energy_{name}_mj" for name in CONVENTIONS}
@@ -187,6 +189,7 @@ def _plot(study: Study, title: str, records: list[dict[str, Any]], path: Path) -
 
 def _scatter(axes: Axes, records: list[dict[str, Any]], column: str, label: str) -> None:
     """One point per run, open where queries and keys are multiplied, with the variant's name at the mean."""
+    names: list[tuple[float, float, str, str]] = []
     for index, (name, runs) in enumerate(_by_variant(records).items()):
         known = [record for record in runs if record[column] != ""]
         if not known:
@@ -194,9 +197,24 @@ def _scatter(axes: Axes, records: list[dict[str, Any]], column: str, label: str)
         colour, free = f"C{index % 10}", known[0]["multiplication_free"]
         across, up = [record[column] for record in known], [record["top1"] for record in known]
         axes.plot(across, up, "o", color=colour, markerfacecolor=colour if free else "none")
-        axes.annotate(name, (_mean(across), _mean(up)), (5, 3), textcoords="offset points", fontsize=7, color=colour)
+        names.append((_mean(across), _mean(up), name, colour))
     axes.set_xlabel(f"{label}; open: q and k multiplied")
     axes.margins(x=0.12)
+    _write_names(axes, names)
+
+
+def _write_names(axes: Axes, names: list[tuple[float, float, str, str]]) -> None:
+    """Each name (x, y, name, colour) beside its point, below those that it would cover."""
+    axes.autoscale_view()  # else the places of points in pixels are not known before the figure is drawn
+    taken: list[tuple[float, float]] = []
+    for x, y, name, colour in sorted(names, key=lambda each: -each[1]):
+        left, point = axes.transData.transform((x, y))
+        height = point
+        while any(abs(left - other) < NAME_WIDTH and abs(height - at) < NAME_HEIGHT for other, at in taken):
+            height -= 1
+        taken.append((left, height))
+        down = (point - height) * 72 / axes.figure.dpi
+        axes.annotate(name, (x, y), (5, 3 - down), textcoords="offset points", fontsize=7, color=colour)
 
 
 def _mean(values: Sequence[float]) -> float:
