@@ -104,27 +104,28 @@ def clipped(x: torch.Tensor) -> float:
     return float(x.clamp_max(0).square().sum() / (x - x.mean()).square().sum())
 
 
+def mean_value(model: LapisViT, images: torch.Tensor, block: int) -> torch.Tensor:
+    codes = torch.from_numpy(model.watch(images).trace[block, "v"]).float()
+    return (codes.mean(dim=(0, 1)) * required(model.blocks[block].attn.v).step).detach()
+
+
 def test_a_projection_that_ignores_mean_values_ignores_the_mass_of_a_row() -> None:
     config = CONFIG.replace(row_scale="pow2", readout="spikes", modes=ActivationModes.all("unsigned"))
     model, images = shaken_network(config)
     calibrate(model, [images])
     for index, block in enumerate(model.blocks):
-        codes = torch.from_numpy(model.watch(images).trace[index, "v"]).float()
-        mean = codes.mean(dim=(0, 1)) * required(block.attn.v).step
-        before = block.attn.proj(mean)
-        assert not torch.allclose(block.attn.proj(1.4 * mean), before, atol=1e-3), "its mass counts"
+        mean = mean_value(model, images, index)
+        assert not torch.allclose(block.attn.proj(1.4 * mean), block.attn.proj(mean), atol=1e-3), "its mass counts"
     ignore_mean_values(model, images)
     for index, block in enumerate(model.blocks):
-        codes = torch.from_numpy(model.watch(images).trace[index, "v"]).float()
-        mean = codes.mean(dim=(0, 1)) * required(block.attn.v).step
+        mean = mean_value(model, images, index)
         torch.testing.assert_close(block.attn.proj(1.4 * mean), block.attn.proj(mean), atol=1e-4, rtol=1e-4)
 
 
 def test_a_projection_that_ignores_mean_values_gives_the_mean_value_the_same_answer() -> None:
     model, images = shaken_network(CONFIG.replace(depth=1, modes=ActivationModes.all("unsigned")))
     calibrate(model, [images])
-    attention = model.blocks[0].attn
-    mean = torch.from_numpy(model.watch(images).trace[0, "v"]).float().mean(dim=(0, 1)) * required(attention.v).step
-    before = attention.proj(mean).detach()
+    projection, mean = model.blocks[0].attn.proj, mean_value(model, images, 0)
+    before = projection(mean).detach()
     ignore_mean_values(model, images)
-    torch.testing.assert_close(attention.proj(mean).detach(), before, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(projection(mean).detach(), before, atol=1e-4, rtol=1e-4)
