@@ -41,10 +41,8 @@ CALIBRATION, BATCH = 64, 100
 class SharpGaussian(Gaussian):
     """The Gaussian whose first tau_h are those of the Laplacian: too small for squared distances."""
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        if not self.is_ready:
-            self.calibrate(l1_distance(q, k))
-        return super().forward(q, k)
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        self.calibrate(l1_distance(q, k))
 
 
 def main() -> None:

@@ -14,8 +14,9 @@ from lapis.config import ActivationModes, LapisConfig, Mode, RowScale
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
+from lapis.nn.attention import softmax_attention
 from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer, required
-from lapis.nn.relations import with_tau
+from lapis.nn.relations import make_relation, with_tau
 from lapis.ops.attention.reference import attention as reference_attention
 from lapis.trace import POINTS, Tally
 from tests.networks import small_config
@@ -185,13 +186,38 @@ def test_what_a_dense_network_lacks_is_refused_by_name() -> None:
         with_tau(attention.relation)
 
 
-def test_tau_starts_at_the_spread_of_distances() -> None:
+def test_without_values_tau_starts_at_the_spread_of_distances() -> None:
     model = _network()
     relation = with_tau(model.blocks[0].attn.relation)
     q, k = torch.randint(0, 16, (2, 4, 3, 17, 8)).float()
     relation(q, k)
     expected = torch.cdist(q, k, p=1).std(dim=-1, correction=0).mean(dim=(0, 2))
     torch.testing.assert_close(relation.tau.detach(), expected)
+
+
+@pytest.mark.parametrize("row_scale", ["exact", "pow2"])
+@pytest.mark.parametrize("relation", ["laplacian", "laplacian2", "gaussian", "hamming"])
+def test_the_first_time_constants_give_each_head_the_sharpness_of_its_readout(
+    relation: str, row_scale: RowScale
+) -> None:
+    config = small_config(relation=relation, row_scale=row_scale, heads=3)
+    q, k = torch.randint(0, 16, (2, 4, 3, 17, 8), generator=torch.Generator().manual_seed(1)).float()
+    v = torch.randn(4, 3, 17, 8, generator=torch.Generator().manual_seed(2))
+    made, fitted = make_relation(config, 0), make_relation(config, 0)
+    with torch.no_grad():
+        made(q, k)  # finds the spread of distances
+        (logarithm,) = made.parameters()
+        logarithm += torch.tensor([-1.0, 0.0, 1.0])
+        fitted.meet(q, k, v, made.mix(q, k, v))
+    (found,) = fitted.parameters()
+    torch.testing.assert_close(found.detach(), logarithm.detach(), atol=1e-5, rtol=0)
+
+
+def test_softmax_attention_is_that_of_the_dense_network() -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(1))
+    bias = torch.randn(4, 5, 5, generator=torch.Generator().manual_seed(2))
+    weights = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5 + bias, dim=-1)
+    torch.testing.assert_close(softmax_attention(q, k, v, bias), weights @ v)
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
@@ -40,7 +41,9 @@ class Attention(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
             if not self.relation.is_ready:
-                self.relation.meet(qk[0], qk[1], v, softmax_attention(*qkv.float()))
+                position = self.relation.position
+                bias = None if position is None else position.bias()
+                self.relation.meet(qk[0], qk[1], v, softmax_attention(*qkv.float(), bias))
             y = self.mix(qk, v)  # (B, H, N, C)
         y = join_heads(y)  # (B, N, D)
         y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)
@@ -84,9 +87,9 @@ class Attention(nn.Module):
 
 
 @torch.no_grad()
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt C) v: what the dense network makes of (B, H, N, C)."""
-    return torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), dim=-1) @ v
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """softmax(q k^T / sqrt C + b) v: what the dense network makes of (B, H, N, C), with biases b (H, N, N)."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
 def join_heads(x: Tensor) -> Tensor:

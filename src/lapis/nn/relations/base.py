@@ -27,9 +27,12 @@ class Mixer(nn.Module):
     rule: ClassVar[type[Rule]] = Rule
     # Whether it has met its first data; a rule that finds nothing from data is ready at once.
     is_ready: bool = True
+    # Biases by the offset between two tokens, in a rule that knows them.
+    position: RelativePosition | None
 
     def __init__(self, config: LapisConfig) -> None:
         super().__init__()
+        self.position = None
 
     @classmethod
     def for_block(cls, config: LapisConfig, block: int) -> Mixer:

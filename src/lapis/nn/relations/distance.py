@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -11,11 +13,15 @@ from lapis.nn.calibrated import Calibrated
 from lapis.nn.relations.base import Mixer, Relation
 from lapis.ops.affinity.eager import log_affinity
 
+# First time constants that are tried, in units of the spread of distances; the readout changes little between two.
+FACTORS = torch.linspace(-2.0, 2.0, 33).exp()
+
 
 class DistanceRelation(Relation, Calibrated):
     """ln A_ij = -(D_ij + delay_ij) / tau_h, with a learned tau for each head.
 
-    tau is found from the first data seen, unless loaded: the standard deviation of D over the keys.
+    tau is found from the first data seen, unless loaded: the one with which the head's readout is closest to that of
+    softmax attention. Heads that were sharp or wide in imported weights stay so.
     """
 
     on_codes = True
@@ -42,9 +48,31 @@ class DistanceRelation(Relation, Calibrated):
         return log_affinity(distance, tau)
 
     @torch.no_grad()
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        self.calibrate(self.distance(q, k))
+        fit_heads(self.log_tau, lambda: self.mix(q, k, v), readout)
+
+    @torch.no_grad()
     def calibrate(self, distance: Tensor) -> None:
+        """A first tau from distances alone: their standard deviation over the keys."""
         self.log_tau.copy_(spread(distance).log())
         self.mark_ready()
+
+
+@torch.no_grad()
+def fit_heads(logarithm: nn.Parameter, mix: Callable[[], Tensor], readout: Tensor) -> None:
+    """Choose for each head the time constant, given as its logarithm (H,), with which mix() is closest to `readout`.
+
+    The constants tried are FACTORS times the present one; readouts are (B, H, N, C), compared by squared error.
+    """
+    first = logarithm.clone()
+    best, least = first.clone(), torch.full_like(first, torch.inf)
+    for factor in FACTORS:
+        logarithm.copy_(first + factor.log())
+        error = (mix() - readout).square().mean(dim=(0, 2, 3))
+        best = torch.where(error < least, logarithm, best)
+        least = torch.minimum(error, least)
+    logarithm.copy_(best)
 
 
 def spread(distance: Tensor) -> Tensor:

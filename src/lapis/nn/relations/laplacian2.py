@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.deploy.network import Block, Shifts
 from lapis.errors import LapisError
-from lapis.nn.relations.distance import spread
+from lapis.nn.relations.distance import fit_heads, spread
 from lapis.nn.relations.straight_through import passed
 from lapis.nn.relations.table import TableRelation
+from lapis.ops.l1_distance.torch_native import l1_distance
 from lapis.relations.laplacian2 import Laplacian2Rule
 
 LN2 = math.log(2.0)
@@ -24,8 +25,7 @@ MOST_HALVINGS = (1 << 16) - 1
 class Laplacian2(TableRelation):
     """A_ij = 2**-floor(D_ij / m_h + 1/2), D the l1 distance of codes: m_h, learned, is the distance that halves A.
 
-    floor has the slope 1. m starts where the Laplacian does, at 2**-(D/m) = exp(-D/tau), tau the spread of D over the
-    keys.
+    floor has the slope 1. m starts as the Laplacian's tau does: where the readout is closest to softmax attention.
     """
 
     rule = Laplacian2Rule
@@ -62,6 +62,11 @@ class Laplacian2(TableRelation):
             raise LapisError(
                 "the stored shifts are not round(D / m) for any m; start from the checkpoint that was packed"
             )
+
+    @torch.no_grad()
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        self.calibrate(l1_distance(q, k))
+        fit_heads(self.log_halving, lambda: self.mix(q, k, v), readout)
 
     @torch.no_grad()
     def calibrate(self, distance: Tensor) -> None:
