@@ -9,12 +9,15 @@ import torch
 
 from lapis.config import ActivationModes, LapisConfig, Mode
 from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
-from lapis.nn.lift import LIFTED, ignore_mean_values
+from lapis.nn.lift import LIFTED, LOWERED, ignore_mean_values, lower
 from lapis.nn.quantizer import required
+from lapis.trace import Point
 from tests.networks import shaken_network
 
 CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
 MODES: dict[str, Mode] = dict.fromkeys(LIFTED, "offset")
+# The share of codes that must agree: a few values lie so near a threshold that a sum in another order crosses it.
+TIES = 0.995
 OFFSET = dataclasses.replace(ActivationModes(), **MODES)
 
 
@@ -129,3 +132,36 @@ def test_a_projection_that_ignores_mean_values_gives_the_mean_value_the_same_ans
     before = projection(mean).detach()
     ignore_mean_values(model, images)
     torch.testing.assert_close(projection(mean).detach(), before, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [32, 6])
+@pytest.mark.parametrize("point", LOWERED)
+def test_lowered_values_that_still_fire_mean_what_they_meant(point: Point, bits: int) -> None:
+    model, images = unsigned_network(point, bits)
+    lower(model, {point: (-30,)})  # up, so that every value fires
+    raised = model.watch(images)
+    assert raised.trace[0, point].min() > 2
+    lower(model, {point: (3,)})
+    lowered = model.watch(images)
+    assert (lowered.trace[0, point] == raised.trace[0, point] - 2).mean() > TIES
+    torch.testing.assert_close(lowered.logits, raised.logits, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("point", LOWERED)
+def test_what_is_lowered_below_zero_falls_silent(point: Point) -> None:
+    model, images = unsigned_network(point, bits=32)
+    before = model.watch(images)
+    lower(model, {point: (4,)})
+    after = model.watch(images)
+    codes = before.trace[0, point].astype(int)
+    assert 0 < (codes > 3).mean() < (codes > 0).mean() - 0.1
+    assert (after.trace[0, point] == (codes - 3).clip(0)).mean() > TIES
+    assert not torch.allclose(after.logits, before.logits, atol=0.02), "what fell silent was heard before"
+
+
+def unsigned_network(point: Point, bits: int) -> tuple[LapisViT, torch.Tensor]:
+    """A network of one block whose values at a point never reach the highest code."""
+    model, images = shaken_network(CONFIG.replace(depth=1, weight_bits=bits, modes=ActivationModes.all("unsigned")))
+    calibrate(model, [images])
+    next(quantizer for _, name, quantizer in model.quantizers() if name == point).high = 100
+    return model, images

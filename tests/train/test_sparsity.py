@@ -213,13 +213,34 @@ def test_quantizers_say_what_they_silence() -> None:
         ("sparsity.v=0", "above 0"),
         ("sparsity.v=1.5", "0..1"),
         ("sparsity.every=0", "at least 1"),
-        ("sparsity.rule=random", "use deadline, top_k"),
+        ("sparsity.rule=random", "use deadline, lower, top_k"),
         ("sparsity.penalty=-1", "at least 0"),
     ],
 )
 def test_impossible_goals_are_refused(micro: Micro, settings: str, words: str) -> None:
     with pytest.raises(LapisError, match=words):
         micro(settings)
+
+
+@pytest.mark.parametrize(
+    ("point", "mode", "words"), [("v", "signed", "v is signed"), ("readout", "unsigned", "attention_in, v, mlp_in")]
+)
+def test_only_unsigned_points_with_a_bias_before_them_are_lowered(
+    micro: Micro, point: str, mode: str, words: str
+) -> None:
+    with pytest.raises(LapisError, match=words):
+        micro("sparsity.rule=lower", f"sparsity.{point}=0.5", f"model.modes.{point}={mode}")
+
+
+def test_training_lowers_unsigned_values_to_their_goal(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
+    unsigned = tuple(f"model.modes.{point}=unsigned" for point in ("attention_in", "v", "mlp_in"))
+    recipe = micro(*GOALS, *unsigned, "lift=true", "sparsity.rule=lower", "sparsity.every=1", "optim.epochs=5")
+    summary = run_micro(recipe, tmp_path / "run")
+    for point in ("attention_in", "v", "mlp_in"):
+        assert summary["activity"][point] < 0.5
+    rows = read_steps(tmp_path / "run")
+    assert float(rows[0]["activity"]) > 0.7, "it started lifted"
+    assert models.open(str(tmp_path / "run" / LAST_FILE)).model().config.least_codes == LeastCodes()
 
 
 def test_the_mean_leaves_out_what_feeds_no_layer() -> None:

@@ -2,13 +2,14 @@
 
 A spike has no sign, so an unsigned network that starts from a dense one loses every negative value. A constant added
 by the bias in front of a point and subtracted by the bias behind it brings those values into 0..T and changes nothing
-else. Mode `offset` learns the same constant as a parameter; here it becomes part of an unsigned network.
+else. Mode `offset` learns the same constant as a parameter; here it becomes part of an unsigned network. A lifted
+network is hardly ever silent; lowered again, part of the way, it loses its lowest values and saves their spikes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ from lapis.relations import rule_of
 LIFTED = ("attention_in", "qk", "v", "mlp_in")
 # A distance does not see a shift that queries and keys share; a product does.
 LIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
+# The points that can be lowered again. The readout has no bias in front of it and falls with the values; q and k share
+# their shift, which a distance does not see, so that nothing would fall silent for good.
+LOWERED = ("attention_in", "v", "mlp_in")
 
 
 @torch.no_grad()
@@ -65,6 +69,26 @@ def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
         heard = torch.einsum("dhc,hc->dh", weight, mean)
         attention.proj.bias.add_(heard.sum(dim=1))
         weight.sub_(heard.unsqueeze(-1) * mean / mean.square().sum(dim=-1, keepdim=True).clamp_min(1e-12))
+
+
+@torch.no_grad()
+def lower(model: LapisViT, least: Mapping[str, tuple[int, ...]]) -> None:
+    """Shift the values of each point of LOWERED down until the code least[point][block] is 1, and those below it silent.
+
+    The bias behind adds what all values lose, so those that still fire mean what they meant; silence means the last
+    code that fell silent, not zero.
+    """
+    width = model.config.width
+    for index, block in enumerate(model.blocks):
+        attention = block.attn
+        ways = {
+            "attention_in": (attention.input, block.norm1.bias, attention.qkv),
+            "v": (attention.v, attention.qkv.bias[2 * width :], attention.proj),
+            "mlp_in": (block.mlp.input, block.norm2.bias, block.mlp.fc1),
+        }
+        for point, codes in least.items():
+            quantizer, before, behind = ways[point]
+            _move((codes[index] - 1) * required(quantizer).step, before, behind)
 
 
 @torch.no_grad()

@@ -9,12 +9,13 @@ from typing import Any, Literal, get_args
 from lapis.config import LapisConfig, LeastCodes
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
+from lapis.nn.lift import LOWERED
 from lapis.preprocess import Preprocess, normalisation
 from lapis.settings import with_settings
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice", "folder"]
 Precision = Literal["fp32", "bf16"]
-SilenceRule = Literal["deadline", "top_k"]
+SilenceRule = Literal["deadline", "lower", "top_k"]
 # The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
 DRIVING = ("attention_in", "v", "readout", "mlp_in")
 
@@ -107,7 +108,8 @@ class Sparsity:
 
     The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
     steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
-    `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. As a control, the
+    `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. The rule `lower` is
+    for unsigned points: instead of a deadline, their values are shifted down, see `lapis.nn.lift`. As a control, the
     rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals. With `basis`,
     the first weights are turned to axes in which few values are large, see `lapis.nn.basis`. With `weigh`, the goals
     hold for the mean of all points, and silence goes where the answer suffers least, see `lapis.train.sensitivity`.
@@ -188,6 +190,13 @@ class Recipe:
         if self.ignore_mean and not self.model.quantize:
             raise LapisError("ignore_mean=true is for networks that spike; this one has model.quantize=false")
         goals = [name for name, goal in self.sparsity.goals().items() if goal < 1]
+        if self.sparsity.rule == "lower":
+            for point in goals:
+                if point not in LOWERED or getattr(self.model.modes, point) != "unsigned":
+                    raise LapisError(
+                        f"sparsity.rule=lower shifts unsigned values at {', '.join(LOWERED)}; sparsity.{point} is set, "
+                        f"and {point} is {getattr(self.model.modes, point)}: use the rule deadline, or no goal there"
+                    )
         if self.optim.compile and goals:
             raise LapisError(
                 f"optim.compile=true with sparsity.{goals[0]}={getattr(self.sparsity, goals[0])}: goals change least "

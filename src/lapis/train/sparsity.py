@@ -1,8 +1,8 @@
 """Silence that is learned: the activity of each measuring point falls to its goal while the network trains.
 
-A `Meter` counts the codes that quantizers see, a `Silencer` raises the least codes of the network, so that the share
-of neurons that fire follows a schedule, and a penalty pulls values that just fire below their deadline. The rest of the
-network learns to do without the spikes that are lost.
+A `Meter` counts the codes that quantizers see, a `Silencer` raises the least codes of the network (or shifts unsigned
+values down), so that the share of neurons that fire follows a schedule, and a penalty pulls values that just fire below
+their deadline. The rest of the network learns to do without the spikes that are lost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lapis.config import LapisConfig, LeastCodes
 from lapis.energy.counts import INPUTS, OPERATORS, fan_out
+from lapis.nn.lift import lower
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.nn.recompute import recomputing
@@ -124,6 +125,9 @@ class Silencer:
             self.model.set_top_k(min(targets.values()))
             return
         chosen: dict[str, Any] = self._chosen(counts, targets)
+        if self.sparsity.rule == "lower":
+            lower(self.model, chosen)
+            return
         kept = {name: value for name, value in vars(self.model.config.least_codes).items() if name not in chosen}
         self.model.set_least_codes(LeastCodes(**kept, **chosen))
 

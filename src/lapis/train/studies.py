@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from lapis import relations
 from lapis.config import ActivationModes, LapisConfig, Mode, nearest
 from lapis.errors import LapisError
+from lapis.nn.lift import LOWERED
 from lapis.train import recipes
 from lapis.train.recipe import DRIVING, Recipe
 
@@ -126,11 +127,13 @@ def _silence(base: str, settings: Settings) -> list[Variant]:
     recipe = _stage(base, settings)
     ours = replace(recipe, sparsity=replace(recipe.sparsity, **HALF))
     unsigned = replace(ours, model=ours.model.replace(modes=ActivationModes.all("unsigned")))
+    lowered = replace(recipe.sparsity, rule="lower", **dict.fromkeys(LOWERED, 0.5))
     return [
         Variant("signed", ours),
         Variant("turned", replace(ours, sparsity=replace(ours.sparsity, basis=True))),
         Variant("unsigned", unsigned),
         Variant("lifted", replace(unsigned, lift=True)),
+        Variant("lowered", replace(unsigned, lift=True, sparsity=lowered)),
         Variant("top-k", replace(ours, sparsity=replace(ours.sparsity, rule="top_k"))),
         Variant("relu", replace(ours, model=ours.model.replace(activation="relu"))),
     ]
