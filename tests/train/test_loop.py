@@ -267,3 +267,14 @@ def test_the_random_state_of_torch_is_part_of_a_run(tmp_path: Path, micro: Micro
     torch.rand(7)
     run.restore(load_state(tmp_path))
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_lifted_start_may_ignore_mean_values_too(tmp_path: Path, alone: Processes, micro: Micro) -> None:
+    lifted = ("lift=true", "model.modes.v=unsigned", "model.row_scale=pow2")
+    plain, blind = (
+        Run(micro(*lifted, f"ignore_mean={setting}"), None, tmp_path, alone, quiet=True).student
+        for setting in ("false", "true")
+    )
+    for one, other in zip(plain.blocks, blind.blocks, strict=True):
+        assert torch.equal(one.attn.qkv.weight, other.attn.qkv.weight)
+        assert not torch.allclose(one.attn.proj.weight, other.attn.proj.weight)

@@ -203,8 +203,9 @@ class Run:
         """Find the steps and taus that the first weights lack, and the axes where the recipe asks for them."""
         if not is_calibrated(model):
             if self.recipe.lift:
-                return lift(model, [images])
-            model.eval()(images)
+                model = lift(model, [images])
+            else:
+                model.eval()(images)
         if self.recipe.ignore_mean:
             ignore_mean_values(model, images)
         if self.recipe.sparsity.basis:
