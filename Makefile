@@ -94,15 +94,17 @@ cross: $(READY)  ## build the library for ARM, RISC-V and Windows, each where it
 	@for target in arm riscv windows; do $(CROSS) $$target || [ $$? = 1 ]; done
 
 # Python and torch stay here, the library runs in QEMU on every instruction set that it plays. PICK=... is for pytest -k.
+# The parts run two at a time, the pictures first.
 REMOTE_TESTS := tests/ops/test_native_distance.py tests/ops/test_native_attention.py tests/ops/test_native_gradient.py \
-  tests/ops/test_native_lsq.py tests/runtime/test_engine.py tests/deploy/test_simulate_native.py
+  tests/ops/test_native_lsq.py tests/runtime/test_engine.py tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py \
+  tests/runtime/test_c_library.py::test_a_file_that_breaks_a_rule_is_refused_for_that_rule
 # A test that starts a process of its own measures this processor.
 PICK ?= not memory_grows
 IMAGES ?= 32
 define EMULATED
 	$(CROSS) $@
-	OMP_NUM_THREADS=1 LAPIS_EMULATED_IMAGES=$(IMAGES) $(BIN)/python -m pytest -q tests/test_processors.py -k $@
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p tools.cross.remote --remote $@ -k "$(PICK)" $(REMOTE_TESTS)
+	LAPIS_EMULATED_IMAGES=$(IMAGES) tools/tests.sh $(BIN)/python "-q tests/test_processors.py -k $@" \
+	  $(foreach part,1/4 2/4 3/4 4/4,"-q -p tools.cross.remote --remote $@ --part $(part) -k '$(PICK)' $(REMOTE_TESTS)")
 endef
 
 arm: $(READY)  ## run the tests of kernels and engine on an emulated ARM processor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,3 +68,15 @@ def test_checking_makes_nothing_and_refuses_what_cannot_be_written(tmp_path: Pat
     with pytest.raises(LapisError, match="is a folder"):
         check_target(tmp_path, "--csv")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_a_device_is_refused_and_not_replaced_by_a_file(tmp_path: Path) -> None:
+    # As /dev/null, which root may replace.
+    target = tmp_path / "pipe"
+    os.mkfifo(target)
+    with pytest.raises(LapisError, match="a device or a pipe"):
+        check_target(target, "--csv")
+    with pytest.raises(LapisError, match="a device or a pipe"):
+        write_text(target, "text")
+    assert target.is_fifo()

@@ -13,8 +13,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from lapis import preprocess
 from lapis.errors import LapisError
-from lapis.preprocess import Preprocess, UnreadableImageError, decode_image
+from lapis.preprocess import Preprocess, UnreadableImageError, decode_image, read_image
 from tests.resize_reference import resize
 
 
@@ -134,3 +135,40 @@ def test_a_photo_is_turned_as_its_camera_says(orientation: int) -> None:
     turn = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}.get(orientation)
     stored = stored if turn is None else stored.transpose(Image.Transpose(turn))
     assert (decode_image(_encoded(stored, exif=tag), "photo.png") == upright).all()
+
+
+class _Endless(io.RawIOBase):
+    """A file like /dev/zero."""
+
+    def read(self, size: int = -1) -> bytes:
+        assert size > 0, "what has no end was to be read to its end"
+        return bytes(size)
+
+
+def test_a_file_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preprocess, "MAX_BYTES", 5 << 20)
+    with pytest.raises(UnreadableImageError, match="more than 5242880 bytes"):
+        read_image(_Endless())  # type: ignore[arg-type]
+
+
+def test_a_file_that_comes_in_small_pieces_is_read_to_its_end() -> None:
+    encoded = io.BytesIO()
+    Image.new("RGB", (9, 5), "red").save(encoded, "PNG")
+    pieces = iter([encoded.getvalue()[at : at + 1] for at in range(len(encoded.getvalue()))])
+
+    class Slow:
+        def read(self, size: int = -1) -> bytes:
+            return next(pieces, b"")
+
+    assert read_image(Slow()).shape == (5, 9, 3)  # type: ignore[arg-type]
+
+
+def test_a_program_is_refused_before_anything_runs_it() -> None:
+    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+    with pytest.raises(UnreadableImageError, match="PostScript"):
+        decode_image(page, "page.png")
+
+
+def test_a_name_with_a_zero_byte_is_one_error() -> None:
+    with pytest.raises(UnreadableImageError, match="null"):
+        read_image("a\0b.png")

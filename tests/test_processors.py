@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.emulators import ARM, RISCV, ROOT, WINE, emulator, expected_logits, logits_of
+from tools.cross.remote import part_of
 
 # Who runs the program, and the instruction set that it must find on that processor. Wine's is the one of this machine.
 RUNS = {
@@ -33,3 +34,12 @@ def test_every_processor_gives_the_logits_of_the_integer_model(run: str, tmp_pat
     found, logits = logits_of(start, path, tmp_path)
     assert isa in (None, found)
     assert np.array_equal(logits, expected_logits())
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_every_emulated_test_is_in_one_part_with_its_twins_on_other_instruction_sets(parts: int) -> None:
+    cases = [f"case {number % 7}" for number in range(21)]
+    chosen = np.array([part_of(cases, f"{part}/{parts}") for part in range(1, parts + 1)])
+    assert (chosen.sum(axis=0) == 1).all()
+    assert (chosen == np.roll(chosen, 7, axis=1)).all()
+    assert np.ptp(chosen.sum(axis=1)) <= 3

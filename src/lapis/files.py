@@ -53,9 +53,16 @@ def check_target(path: Path | None, option: str) -> None:
         return
     if path.is_dir():
         raise LapisError(f"{path} is a folder; give {option} the name of a file")
+    _refuse_device(path)
     obstacle = _obstacle(path.parent)
     if obstacle:
         raise LapisError(f"cannot write {path}: {obstacle}; choose another {option}")
+
+
+def _refuse_device(path: Path) -> None:
+    """A file is renamed over its target, which would replace /dev/null by a file where the user may do that."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise LapisError(f"{path} is a device or a pipe, and only files are written; give the name of a file")
 
 
 def _obstacle(folder: Path) -> str:
@@ -72,6 +79,7 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
     `content` is the bytes, or a function that writes them to an open file.
     """
     path = Path(path)
+    _refuse_device(path)
     try:
         with new_folder(path.parent):
             _write_beside(path, content)

@@ -38,8 +38,14 @@ MAX_SIZE = 4096
 MAX_NORMAL = 1000.0
 # Pixels of an image, as it is stored and as it is resized: a few bytes of a file can claim any number of them.
 MAX_PIXELS = 1 << 27
+# Bytes of an image's file: that many pixels, uncompressed, with four samples of 16 bits.
+MAX_BYTES = 8 * MAX_PIXELS
+PIECE = 1 << 20
 MAX_ASPECT = 1000
 MAX_SAMPLE = (1 << 16) - 1
+
+# A program, which Pillow would let Ghostscript run.
+PROGRAM_FORMAT = "EPS"
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -140,25 +146,43 @@ def normalisation(name: str) -> tuple[Triple, Triple]:
 def read_image(source: Readable) -> Pixels:
     """Pixels (height, width, 3) of an image file, of its bytes, of an open file or of a Pillow image."""
     if isinstance(source, Image.Image):
-        with _named_errors(f"of mode {source.mode}"):
-            return _upright(source, f"of mode {source.mode}")
+        where = f"of mode {source.mode}"
+        with _named_errors(where):
+            _check_size(source, where)
+            return _upright(source, where)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return decode_image(bytes(source), f"of {len(source)} bytes")
     if isinstance(source, (str, Path)):
-        try:
-            data = Path(source).read_bytes()
-        except OSError as error:
-            raise UnreadableImageError(str(source), error.strerror or str(error)) from error
+        with _named_errors(str(source)), open(source, "rb") as file:
+            data = read_bytes(file, str(source))
         return decode_image(data, str(source))
-    data = source.read()
-    if not isinstance(data, bytes):
-        raise LapisError(f"a file that gives {type(data).__name__} was given as an image; open it with mode 'rb'")
-    return decode_image(data, f"of {len(data)} bytes")
+    return decode_image(read_bytes(source, "of an open file"), "of an open file")
+
+
+def read_file(path: Path) -> Pixels:
+    """As `read_image`, for a path that was found in a folder: what is there may be a pipe, which never ends."""
+    if path.exists() and not path.is_file():
+        raise UnreadableImageError(str(path), "it is not a file; remove it from the folder")
+    return read_image(path)
+
+
+def read_bytes(file: BinaryIO, where: str) -> bytes:
+    """What an open file holds, up to the size of an image; a device may have no end."""
+    data = bytearray()
+    while piece := file.read(PIECE):
+        if not isinstance(piece, bytes):
+            raise LapisError(f"a file that gives {type(piece).__name__} was given as an image; open it with mode 'rb'")
+        data += piece
+        if len(data) > MAX_BYTES:
+            raise UnreadableImageError(where, f"it has more than {MAX_BYTES} bytes")
+    return bytes(data)
 
 
 def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
     with _named_errors(where), Image.open(io.BytesIO(data)) as image:
+        if image.format == PROGRAM_FORMAT:
+            raise UnreadableImageError(where, "it is PostScript, a program that would be run; save it as PNG")
         _check_size(image, where)
         return _upright(image, where)
 
@@ -173,7 +197,9 @@ def _named_errors(where: str) -> Iterator[None]:
     except UnidentifiedImageError as error:
         raise UnreadableImageError(where, "it is not an image; use PNG, JPEG, WebP or another common format") from error
     except Exception as error:  # decoders of damaged files raise many kinds
-        raise UnreadableImageError(where, str(error) or type(error).__name__) from error
+        raise UnreadableImageError(
+            where, getattr(error, "strerror", None) or str(error) or type(error).__name__
+        ) from error
 
 
 def _check_size(image: Image.Image, where: str) -> None:

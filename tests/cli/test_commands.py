@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,25 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(words: str, reader:
     assert done.stderr == ""
     codes = {EXIT_CLOSED_PIPE} if reader == "true" else {EXIT_CLOSED_PIPE, EXIT_OK, EXIT_BAD_INPUT}
     assert int(done.stdout) in codes
+
+
+# A service or a script may start a command with a stream closed, or with one that takes nothing.
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("predict lapis_tiny_cifar10 slice:0 >&-", EXIT_OK, ""),
+        ("predict lapis_tiny_cifar10 slice:0 >&- 2>&-", EXIT_OK, ""),
+        ("predict lapis_tiny_cifar10 - <&-", EXIT_BAD_INPUT, "standard input is empty"),
+        ("info none.safetensors >&- 2>&-", EXIT_BAD_INPUT, ""),
+        ("info none.safetensors 2>/dev/full", EXIT_BAD_INPUT, ""),
+        ("--version >/dev/full", EXIT_BAD_INPUT, "No space left"),
+    ],
+)
+def test_a_missing_stream_changes_no_exit_code_and_is_no_traceback(words: str, code: int, said: str) -> None:
+    bash = shutil.which("bash")
+    if bash is None or not Path("/dev/full").exists():
+        pytest.skip("bash or /dev/full is not there")
+    done = subprocess.run([bash, "-c", f"{sys.executable} -m lapis.cli {words}"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == bool(said)

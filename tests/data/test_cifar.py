@@ -101,3 +101,36 @@ def test_one_dataset_is_not_taken_for_the_other(tmp_path: Path) -> None:
     found = find_layout(tmp_path, "cifar10")
     assert found is not None
     assert len(load_cifar(*found, "test")) == 1
+
+
+PIXELS = np.zeros((2, 3072), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {b"data": PIXELS, b"labels": ["a", "b"]},
+        {b"data": PIXELS, b"labels": [1, -1]},
+        {b"data": PIXELS, b"labels": [1, 2.5]},
+        {b"data": PIXELS, b"labels": [[1], [2, 3]]},
+        {b"data": PIXELS, b"labels": [10**30, 1]},
+        {b"data": PIXELS[:0], b"labels": []},
+        {b"data": np.array(7, np.uint8), b"labels": [1]},
+    ],
+)
+def test_a_batch_of_odd_labels_is_one_error(tmp_path: Path, table: dict[bytes, object]) -> None:
+    place = tmp_path / "cifar-10-batches-py"
+    place.mkdir()
+    (place / "test_batch").write_bytes(pickle.dumps(table, protocol=2))
+    with pytest.raises(LapisError, match="is not a CIFAR batch"):
+        open_images(tmp_path, "test")
+
+
+@pytest.mark.parametrize("names", [7, [1, 2], {b"a": b"b"}])
+def test_class_names_that_are_no_text_are_one_error(tmp_path: Path, names: object) -> None:
+    place = tmp_path / "cifar-10-batches-py"
+    place.mkdir()
+    (place / "test_batch").write_bytes(pickle.dumps({b"data": PIXELS, b"labels": [0, 1]}, protocol=2))
+    (place / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}, protocol=2))
+    with pytest.raises(LapisError, match="no list of class names"):
+        open_images(tmp_path, "test")

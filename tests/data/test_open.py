@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from PIL import Image
 
 from lapis.data.images import ArrayImages, spread
 from lapis.data.open import open_images
+from lapis.data.pictures import find_pictures
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 
@@ -100,3 +102,59 @@ def test_a_spread_keeps_all_classes_of_sorted_images() -> None:
     images = ArrayImages(np.zeros((40, 2, 2, 3), np.uint8), np.repeat(np.arange(10), 4), tuple("abcdefghij"))
     assert sorted(spread(images, 10).labels.tolist()) == list(range(10))
     assert spread(images, 99) is images
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_among_images_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
+    write_tree(tmp_path, ["0"])
+    os.mkfifo(tmp_path / "0" / "2.png")
+    images = open_images(tmp_path, "test")
+    with pytest.raises(UnreadableImageError, match="not a file"):
+        images.read(2)
+    *good, bad = find_pictures([str(tmp_path)])
+    assert [picture.read().shape for picture in good] == [(5, 7, 3)] * 2
+    with pytest.raises(UnreadableImageError, match="not a file"):
+        bad.read()
+
+
+@pytest.mark.parametrize("number", ["131072", "9" * 18, "9" * 200])
+def test_a_folder_named_by_an_absurd_number_is_refused_before_classes_are_counted(tmp_path: Path, number: str) -> None:
+    write_tree(tmp_path, ["0", number])
+    with pytest.raises(LapisError, match=f"class number {number}; networks have at most 131072 classes"):
+        open_images(tmp_path, "test")
+
+
+@pytest.mark.parametrize("number", [131072, 10**18, 2**63])
+def test_a_shard_with_an_absurd_label_is_refused_before_classes_are_counted(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "train" / "a.tar"
+    write_shard(path, [3])
+    with tarfile.open(path, "a") as tar:
+        for suffix, data in (("png", encode(1)), ("cls", str(number).encode())):
+            member = tarfile.TarInfo(f"odd.{suffix}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    with pytest.raises(LapisError, match=f"class number {number}"):
+        open_images(tmp_path, "train")
+
+
+def test_a_sparse_member_of_a_shard_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "train" / "a.tar"
+    write_shard(path, [3])
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
+        for suffix in ("png", "cls"):
+            member = tarfile.TarInfo(f"huge.{suffix}")
+            member.pax_headers = {"GNU.sparse.size": str(1 << 45), "GNU.sparse.map": "0,0", "GNU.sparse.numblocks": "1"}
+            tar.addfile(member)
+    assert len(open_images(tmp_path, "train")) == 1
+
+
+@pytest.mark.parametrize("headers", [{"GNU.sparse.map": "a,b"}, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}])
+def test_a_shard_with_odd_headers_is_one_error_or_left_out(tmp_path: Path, headers: dict[str, str]) -> None:
+    path = tmp_path / "train" / "a.tar"
+    write_shard(path, [3])
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("odd.png")
+        member.pax_headers = headers
+        tar.addfile(member)
+    with pytest.raises(LapisError, match="cannot read shard"):
+        open_images(tmp_path, "train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,9 @@ from torch import Tensor
 from lapis.config import LapisConfig, preset
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, load_backbone
+from lapis.nn.checkpoint import read_network
 from lapis.nn.pretrained import resize_channels, resize_offsets, resize_positions
+from lapis.runs import CHECKPOINT_KEY
 
 # The bound on logits; float32 sums in another order stay well below it.
 LOGITS_ATOL = 1e-4
@@ -175,6 +178,58 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_naming_the_tensor(
     save_file(tensors, tmp_path / "vit.safetensors")
     with pytest.raises(LapisError, match=words):
         load_backbone(tmp_path / "vit.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("patch_embed.proj.weight", (64,)),
+        ("patch_embed.proj.weight", (0, 3, 8, 8)),
+        ("pos_embed", (17,)),
+        ("head.weight", ()),
+        ("blocks.0.mlp.fc1.weight", (256,)),
+        ("blocks.0.attn.relative_position_bias_table", (52,)),
+    ],
+)
+def test_a_tensor_without_the_axes_that_tell_sizes_is_one_error(
+    tmp_path: Path, name: str, shape: tuple[int, ...]
+) -> None:
+    save_file({**_tensors(SMALL), name: torch.zeros(shape)}, tmp_path / "vit.safetensors")
+    with pytest.raises(LapisError, match=f"{name} has shape"):
+        load_backbone(tmp_path / "vit.safetensors")
+
+
+def test_weights_without_positions_are_one_error(tmp_path: Path) -> None:
+    save_file({n: t for n, t in _tensors(SMALL).items() if n != "pos_embed"}, tmp_path / "vit.safetensors")
+    with pytest.raises(LapisError, match="no tensor 'pos_embed'"):
+        load_backbone(tmp_path / "vit.safetensors")
+
+
+# A few kilobytes that name a network of gigabytes, or one of many parts.
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width": 1 << 20},
+        {"depth": 1 << 30},
+        {"classes": 1 << 40},
+        {"mlp_ratio": 1 << 30},
+        {"image_size": 1 << 20},
+        {"patch_size": 1 << 20, "image_size": 1 << 20},
+        {"style": "beit", "image_size": 1 << 12},
+    ],
+    ids=str,
+)
+def test_nothing_is_built_for_a_configuration_that_is_larger_than_its_file(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    def build(config: LapisConfig) -> LapisViT:
+        raise AssertionError(f"a network of {config} was to be built")
+
+    path = tmp_path / "checkpoint.safetensors"
+    config = json.dumps({"config": {**SMALL.to_dict(), **change}})
+    save_file(LapisViT(SMALL).state_dict(), path, metadata={CHECKPOINT_KEY: config})
+    with pytest.raises(LapisError, match=r"this network needs|blocks, and its configuration|out of proportion"):
+        read_network(path, build)
 
 
 def test_a_damaged_or_missing_file_is_one_clear_error(tmp_path: Path) -> None:

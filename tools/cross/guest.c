@@ -80,6 +80,7 @@ static void fetch(int number, siginfo_t *info, void *context) {
 
 /* Only bytes that changed: others may be in use by other threads of the asking process. */
 static void write_back(unsigned char *page, const unsigned char *old) {
+    if (!memcmp(page, old, PAGE)) return;
     for (int from = 0, to; from < PAGE; from = to) {
         to = from + 1;
         if (page[from] == old[from]) continue;

@@ -1,16 +1,18 @@
 """Run the tests of the native library on another processor: the tests here, the library in QEMU.
 
-    python -m pytest -p tools.cross.remote --remote arm tests/runtime/test_engine.py
+    python -m pytest -p tools.cross.remote --remote arm --part 1/2 tests/runtime/test_engine.py
 
 `--remote` names a processor of `TARGETS` below; `make arm` and `make riscv` build the library and `guest.c` for it
 into build/. Python, numpy and torch stay on this processor, so the tests are the same ones and as fast as ever; only
-the library's own code is emulated. `guest.c` says how it reads this process's memory.
+the library's own code is emulated. `guest.c` says how it reads this process's memory. `--part` leaves out what other
+processes run: a test goes with its twins on other instruction sets, which share the expected values.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shlex
 import struct
 import subprocess
@@ -131,6 +133,7 @@ def command_of(target: str, emulator: str = "") -> list[str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", choices=sorted(TARGETS), required=True, help="the processor that runs the library")
+    parser.addoption("--part", default="1/1", help="the part of the tests to run, as in 1/2 and 2/2")
 
 
 # The tests' conftest asks the library for its instruction sets, so this comes before it.
@@ -146,3 +149,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         return RemoteLibrary(guest) if path == str(library) else load(path, *arguments, **options)
 
     ctypes.CDLL = remote  # type: ignore[misc, assignment]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = part_of([case_of(item) for item in items], config.getoption("--part"))
+    config.hook.pytest_deselected(items=[item for item, chosen in zip(items, part, strict=True) if not chosen])
+    items[:] = [item for item, chosen in zip(items, part, strict=True) if chosen]
+
+
+def case_of(item: pytest.Item) -> str:
+    """The name of a test without its instruction set."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    # In the order of the test's parameters, of which the instruction set may be any.
+    words = [word for word in re.split(r"[\[\]-]", item.nodeid) if word != parameters.get("isa")]
+    return "-".join(words)
+
+
+def part_of(cases: list[str], part: str) -> list[bool]:
+    """Whether each test is of this part, such as 1/2: cases go to the parts in turn."""
+    number, parts = map(int, part.split("/"))
+    turns = {case: turn for turn, case in enumerate(dict.fromkeys(cases))}
+    return [turns[case] % parts == number - 1 for case in cases]

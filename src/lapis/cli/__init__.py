@@ -84,6 +84,7 @@ def app(debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors go to stderr in one line."""
     words = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that is not of UTF-8 cannot show every name; it gets the escapes.
         if isinstance(stream, io.TextIOWrapper):
@@ -99,7 +100,17 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return EXIT_CLOSED_PIPE
+    except OSError:  # of standard error itself, as on a full disk
+        _drop_output()
+        return EXIT_BAD_INPUT
     return code
+
+
+def _open_closed_streams() -> None:
+    """A program started without a standard stream, as by `lapis ... >&-`, has None for it; it gets an empty one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
 
 
 def _run(words: list[str]) -> int:
@@ -121,10 +132,16 @@ def _run(words: list[str]) -> int:
         raise
     except (LapisError, OSError, MemoryError) as error:
         if "--debug" in words:
-            traceback.print_exc()
+            _say_traceback(error)
         say(f"lapis: error: {_short(error)}", error=True)
         return EXIT_BAD_INPUT
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _say_traceback(error: BaseException) -> None:
+    """Print where an error came from. A place has several lines; a message is one, which it could forge."""
+    for entry in traceback.format_exception(error):
+        say(*(entry.rstrip("\n").split("\n") if entry.startswith("  File ") else [entry.strip("\n")]), error=True)
 
 
 def _short(error: BaseException) -> str:

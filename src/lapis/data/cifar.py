@@ -93,7 +93,9 @@ def _read_python(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
     labels = table.get(layout.label_key)
     if not isinstance(labels, list) or len(labels) != len(pixels):
         raise LapisError(f"{path} holds no list {layout.label_key.decode()!r} with a label for each image")
-    return _labels(path, np.asarray(labels), layout), _interleave(pixels)
+    if not labels or not all(type(label) is int and 0 <= label < layout.classes for label in labels):
+        raise LapisError(f"{path} has labels that are no numbers in 0..{layout.classes - 1}; it is not a CIFAR batch")
+    return np.asarray(labels, np.int64), _interleave(pixels)
 
 
 def _labels(path: Path, labels: Any, layout: Layout) -> Labels:
@@ -115,7 +117,10 @@ def _class_names(folder: Path, layout: Layout) -> tuple[str, ...]:
     if layout.binary:
         names = _bytes(path).decode("utf-8", "replace").split()
     else:
-        names = [name.decode("utf-8", "replace") for name in _unpickle(path).get(layout.names_key, [])]
+        found = _unpickle(path).get(layout.names_key, [])
+        if not isinstance(found, list) or not all(isinstance(name, bytes) for name in found):
+            raise LapisError(f"{path} holds no list of class names; fetch the archive again")
+        names = [name.decode("utf-8", "replace") for name in found]
     if len(names) != layout.classes:
         raise LapisError(f"{path} names {len(names)} classes, not {layout.classes}")
     return tuple(names)

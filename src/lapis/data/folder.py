@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lapis.data.images import FileImages
+from lapis.data.images import FileImages, numbered_classes
 from lapis.errors import LapisError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
@@ -30,7 +30,7 @@ def load_folder(folder: Path) -> FileImages:
     names = [path.name for path in folders]
     if all(name.isdecimal() for name in names):
         numbers = [int(name) for name in names]
-        classes = tuple(str(index) for index in range(max(numbers) + 1))
+        classes = numbered_classes(numbers, folder)
     else:
         numbers, classes = list(range(len(names))), tuple(names)
     return _load(folders, numbers, classes)

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.errors import LapisError
-from lapis.preprocess import Pixels, read_image
+from lapis.pack.format import LIMITS
+from lapis.preprocess import Pixels, read_file
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
@@ -75,7 +76,7 @@ class FileImages:
         return len(self.paths)
 
     def read(self, index: int) -> Pixels:
-        return read_image(self.paths[index])
+        return read_file(self.paths[index])
 
     def select(self, indices: Indices) -> FileImages:
         return FileImages(tuple(self.paths[index] for index in indices), self.labels[indices], self.classes)
@@ -113,6 +114,15 @@ def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> N
         raise LapisError(f"{images} images with {len(labels)} labels; every image needs one")
     if images and not (min(labels) >= 0 and max(labels) < classes):
         raise LapisError(f"labels span {min(labels)}..{max(labels)}, with {classes} classes")
+
+
+def numbered_classes(labels: Sequence[int], where: object) -> tuple[str, ...]:
+    """The names of classes that are known by number only; a number that no network could have is refused."""
+    if max(labels) >= LIMITS["classes"]:
+        raise LapisError(
+            f"{where} has the class number {max(labels)}; networks have at most {LIMITS['classes']} classes"
+        )
+    return tuple(str(index) for index in range(max(labels) + 1))
 
 
 def check_classes(names: Sequence[str], classes: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lapis.data.folder import is_image
 from lapis.data.slice import SLICE, named_image
-from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_image
+from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_bytes, read_file, read_image
 
 STDIN = "-"
 
@@ -61,7 +61,7 @@ def _in_folder(folder: Path) -> Iterator[Picture]:
     if not found:
         yield _missing(str(folder), "this folder holds no images")
     for path in sorted(found):
-        yield Picture(str(path), partial(read_image, path))
+        yield Picture(str(path), partial(read_file, path))
 
 
 def _missing(word: str, why: str) -> Picture:
@@ -72,7 +72,7 @@ def _missing(word: str, why: str) -> Picture:
 
 
 def _from_stdin() -> Pixels:
-    data = sys.stdin.buffer.read()
+    data = read_bytes(sys.stdin.buffer, STDIN)
     if not data:
         raise UnreadableImageError(STDIN, "standard input is empty; send the bytes of one image")
     return decode_image(data, STDIN)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.data.folder import SUFFIXES
-from lapis.data.images import Indices, Labels, check_labels
+from lapis.data.images import Indices, Labels, check_labels, numbered_classes
 from lapis.errors import LapisError
 from lapis.files import parse_json
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image
@@ -69,8 +69,8 @@ def load_shards(shards: list[Path]) -> ShardImages:
         rows += [(number, *row) for row in _index(shard)]
     if not rows:
         raise LapisError(f"{shards[0]} and {len(shards) - 1} more shards hold no image with a label")
+    classes = numbered_classes([row[-1] for row in rows], shards[0].parent)
     shard_of, offsets, sizes, labels = (np.asarray(column, np.int64) for column in zip(*rows, strict=True))
-    classes = tuple(str(index) for index in range(int(labels.max()) + 1))
     return ShardImages(tuple(shards), shard_of, offsets, sizes, labels, classes)
 
 
@@ -82,14 +82,17 @@ def _index(shard: Path) -> list[tuple[int, int, int]]:
         with tarfile.open(shard, "r:") as tar:
             for member in tar:
                 name, suffix = _split(member.name)
-                if not member.isfile():
+                # A sparse member of a few bytes may claim any size.
+                if not member.isreg() or member.issparse():
                     continue
                 if suffix in SUFFIXES:
                     images[name] = (member.offset_data, member.size)
                 elif suffix in LABEL_SUFFIXES:
                     file = tar.extractfile(member)
                     labels[name] = _label(shard, member.name, file.read() if file else b"")
-    except (OSError, tarfile.TarError) as error:
+    except LapisError:
+        raise
+    except (OSError, tarfile.TarError, ValueError, OverflowError) as error:  # the last two for odd headers
         raise LapisError(f"cannot read shard {shard}: {error}; it must be an uncompressed tar") from error
     missing = sorted(images.keys() - labels.keys())
     if missing:

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
+from lapis.deploy.network import ENTRIES_PER_BYTE, FREE_ENTRIES
 from lapis.errors import LapisError
 from lapis.files import write_atomically
 from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
@@ -37,7 +38,9 @@ def read_network(path: Path, build: Callable[[LapisConfig], Module]) -> tuple[Mo
     if CHECKPOINT_KEY not in metadata:
         raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")
     extra = checkpoint_metadata(path, metadata[CHECKPOINT_KEY])
-    model = build(LapisConfig.from_dict(extra.pop("config")))
+    config = LapisConfig.from_dict(extra.pop("config"))
+    _check_sizes(path, tensors, config)
+    model = build(config)
     expected = model.state_dict()
     check_tensors(path, tensors, {name: tuple(tensor.shape) for name, tensor in expected.items()})
     model.load_state_dict(tensors)
@@ -62,7 +65,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     for wrapper in ("model", "state_dict", "model_ema"):
         if isinstance(loaded, dict) and isinstance(loaded.get(wrapper), dict):
             loaded = loaded[wrapper]
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+    if not isinstance(loaded, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in loaded.items()):
         raise LapisError(
             f"{path} holds no table of tensors; expected a state dict, or one under 'model' or 'state_dict'"
         )
@@ -80,6 +83,29 @@ def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, 
             raise LapisError(f"{source}: {name} has shape {tuple(tensors[name].shape)}, this network needs {shape}")
         if tensors[name].is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
             raise LapisError(f"{source}: {name} holds NaN or infinity")
+
+
+def _check_sizes(path: Path, tensors: dict[str, Tensor], config: LapisConfig) -> None:
+    """Refuse a configuration that is not that of the tensors, before a network of its sizes is built."""
+    blocks = {name.split(".")[1] for name in tensors if name.startswith("blocks.")}
+    if len(blocks) != config.depth:
+        raise LapisError(f"{path} holds {len(blocks)} blocks, and its configuration says depth={config.depth}")
+    side = config.patch_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "patch_embed.proj.weight": (config.width, config.image_channels, side, side),
+        "blocks.0.mlp.fc1.weight": (config.hidden, config.width),
+        "head.weight": (config.classes, config.width),
+    }
+    if not config.relative_position:
+        shapes["pos_embed"] = (1, config.tokens, config.width)
+    check_tensors(path, {name: tensors[name] for name in shapes if name in tensors}, shapes)
+    pairs = config.depth * config.tokens**2
+    allowed = FREE_ENTRIES + ENTRIES_PER_BYTE * sum(tensor.nbytes for tensor in tensors.values())
+    if config.relative_position and pairs > allowed:
+        raise LapisError(
+            f"{path}: {pairs} pairs of tokens in {config.depth} blocks are out of proportion to the file; "
+            f"it may have at most {allowed}"
+        )
 
 
 def _some(names: list[str]) -> str:

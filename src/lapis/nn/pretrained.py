@@ -40,6 +40,16 @@ MISSING = {
 }
 
 
+# Axes of the tensors whose shapes tell the sizes of a network.
+AXES = {
+    "patch_embed.proj.weight": 4,
+    "pos_embed": 3,
+    "blocks.0.mlp.fc1.weight": 2,
+    "blocks.0.attn.relative_position_bias_table": 2,
+    "head.weight": 2,
+}
+
+
 def load_backbone(source: str | Path | torch.nn.Module, config: LapisConfig | None = None) -> LapisViT:
     """A LapisViT with the weights of `source`, in evaluation mode and not yet calibrated.
 
@@ -73,13 +83,15 @@ def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
     if "head.weight" not in tensors:
         raise LapisError("these weights have no classifier; pass a configuration with the number of your classes")
     width, channels, patch, _ = tensors["patch_embed.proj.weight"].shape
-    blocks = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
+    blocks = {match[1] for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
     beit = "blocks.0.attn.relative_position_bias_table" in tensors
     if beit:
         entries = tensors["blocks.0.attn.relative_position_bias_table"].shape[0]
         grid = (round((entries - CLASS_ENTRIES) ** 0.5) + 1) // 2
         heads = tensors["blocks.0.attn.relative_position_bias_table"].shape[1]
     else:
+        if "pos_embed" not in tensors:
+            raise LapisError("no tensor 'pos_embed': these are not the weights of a ViT or DeiT")
         # With or without a position of the class token, which adds one to a square.
         grid = math.isqrt(tensors["pos_embed"].shape[1])
         heads = max(1, width // PUBLISHED_HEAD_WIDTH)
@@ -107,6 +119,10 @@ def check_importable(tensors: Mapping[str, Tensor], source: object = "this backb
     for name in ("cls_token", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight"):
         if name not in tensors:
             raise LapisError(f"no tensor {name!r}: these are not the weights of a ViT, DeiT or BEiT classifier")
+    for name, axes in AXES.items():
+        shape = tuple(tensors[name].shape) if name in tensors else (1,) * axes
+        if len(shape) != axes or 0 in shape:
+            raise LapisError(f"{source}: {name} has shape {shape}; it needs {axes} axes, none of them empty")
 
 
 @torch.no_grad()
