@@ -16,7 +16,7 @@ from lapis import models
 from lapis.config import LeastCodes, preset
 from lapis.convert.torch_executor import as_executor
 from lapis.errors import LapisError
-from lapis.nn.quantizer import ActivationQuantizer, keep_largest
+from lapis.nn.quantizer import ActivationQuantizer, keep_largest, required
 from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
@@ -100,6 +100,47 @@ def test_a_penalty_pulls_values_down_only_above_the_goal(alone: Processes) -> No
         gradient = model.blocks[0].norm2.weight.grad
         assert gradient is not None
         assert bool((gradient != 0).any()) is pulls
+
+
+def test_the_gap_of_queries_and_keys_is_that_of_their_means_in_windows(alone: Processes) -> None:
+    model, images = shaken_network(small_config(depth=2))
+    model(images)
+    meter = Meter(model, alone)
+    meter.comparing = True
+    width = model.config.width
+    with torch.no_grad():  # the same q and k for every token: what the biases say
+        for block in model.blocks:
+            step = required(block.attn.qk).step
+            block.attn.qkv.weight.zero_()
+            block.attn.qkv.bias[:width] = 3 * step
+            block.attn.qkv.bias[width : 2 * width] = -2 * step
+    model(images)
+    gap = meter.query_key_gap()
+    assert float(gap.detach()) == pytest.approx((5 / model.config.window) ** 2, rel=1e-3)
+    gap.backward()
+    gradient = model.blocks[0].attn.qkv.bias.grad
+    assert gradient is not None
+    assert (gradient[:width] > 0).all(), "queries are pulled down"
+    assert (gradient[width : 2 * width] < 0).all(), "keys are pulled up"
+
+
+def test_a_pull_brings_queries_and_keys_together(tmp_path: Path, alone: Processes, micro: Micro) -> None:
+    gaps = {}
+    for pull in (0, 100):
+        recipe = micro(f"optim.pull={pull}", "optim.lr=1e-3", "keep.log_steps=1000")
+        run = Run(recipe, None, tmp_path / str(pull), alone, quiet=True)
+        run.run()
+        run.meter.comparing = True
+        run.student(run._calibration_images())
+        gaps[pull] = float(run.meter.query_key_gap().detach())
+    assert gaps[100] < 0.5 * gaps[0]
+
+
+def test_a_pull_needs_spikes_that_can_be_seen(micro: Micro) -> None:
+    with pytest.raises(LapisError, match="compile=false"):
+        micro("optim.pull=1", "optim.compile=true")
+    with pytest.raises(LapisError, match="networks that spike"):
+        micro("optim.pull=1", "model.quantize=false", "model.relation=dot")
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])

@@ -67,7 +67,8 @@ def command(
     exact W32, then the recoveries with power-of-two rows at W32 and at W6. activation: unsigned, offset and signed
     spikes, and unsigned ones that start lifted. sparsity: a ladder of goals for the activity, each rung starting from
     the one before. silence: ways to silence half of the neurons: by a deadline on signed, unsigned and lifted spikes,
-    and on signed ones in axes that suit it, by lowering lifted spikes again, by top-k per token, and with ReLU for GELU.
+    and on signed ones in axes that suit it, by lowering lifted spikes again, by top-k per token, and with ReLU for
+    GELU.
 
     The table has the mean and the range of top-1 over seeds, the activity, the energy in mJ under every convention and
     with codes sent as rate trains (rate: z spikes for the code z, convention lenient), whether q and k are compared

@@ -41,9 +41,9 @@ class Attention(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
             if not self.relation.is_ready:
-                position = self.relation.position
+                position, (dense_q, dense_k, dense_v) = self.relation.position, qkv.float()
                 bias = None if position is None else position.bias()
-                self.relation.meet(qk[0], qk[1], v, softmax_attention(*qkv.float(), bias))
+                self.relation.meet(qk[0], qk[1], v, softmax_attention(dense_q, dense_k, dense_v, bias))
             y = self.mix(qk, v)  # (B, H, N, C)
         y = join_heads(y)  # (B, N, D)
         y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)

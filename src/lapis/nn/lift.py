@@ -73,7 +73,7 @@ def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
 
 @torch.no_grad()
 def lower(model: LapisViT, least: Mapping[str, tuple[int, ...]]) -> None:
-    """Shift the values of each point of LOWERED down until the code least[point][block] is 1, and those below it silent.
+    """Shift the values of each point of LOWERED down until the code least[point][block] is 1; lower ones fall silent.
 
     The bias behind adds what all values lose, so those that still fire mean what they meant; silence means the last
     code that fell silent, not zero.

@@ -184,6 +184,7 @@ class Run:
         self.silencer = Silencer(student, recipe.sparsity, self.total)
         self.silencer.weigh(few, self.meter)
         self.meter.smoothing = bool(recipe.sparsity.penalty and self.silencer.goals)
+        self.meter.comparing = optim.pull > 0
         self.activity: dict[str, float] = {}
         self.progress = Progress()
         self.unreadable: set[str] = set()
@@ -288,7 +289,7 @@ class Run:
         for index, part in enumerate(parts):
             with self._local_gradients(last=index == len(parts) - 1):
                 try:
-                    terms = self._with_penalty(self._forward(part))
+                    terms = self._with_penalties(self._forward(part))
                 except CodesError as error:
                     # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
                     raise self._diverged(math.nan) from error
@@ -307,7 +308,9 @@ class Run:
             raise self._diverged(means[0])
         return dict(zip(Terms._fields, means, strict=True)), float(norm), rate
 
-    def _with_penalty(self, terms: Terms) -> Terms:
+    def _with_penalties(self, terms: Terms) -> Terms:
+        if self.meter.comparing:
+            terms = terms._replace(loss=terms.loss + self.recipe.optim.pull * self.meter.query_key_gap())
         if not self.meter.smoothing:
             return terms
         penalty = self.silencer.penalty(self.progress.step, self.meter.smooth_activities())

@@ -48,8 +48,10 @@ class Optim:
     """AdamW, linear warm-up, cosine to zero. `batch` counts images over all processes and accumulated parts.
 
     step_scale multiplies the learning rate of steps, offsets and what relations learn; relation_scale multiplies that
-    of relations once more, head_scale that of the classifier. `recompute` computes blocks again in the backward pass,
-    for less memory; `compile` compiles them, for less time.
+    of relations once more, head_scale that of the classifier. `pull` weighs a loss that keeps the mean query and the
+    mean key of each channel together: where all queries lie on one side of all keys, a distance compares nothing any
+    more, and nothing else brings them back. `recompute` computes blocks again in the backward pass, for less memory;
+    `compile` compiles them, for less time.
     """
 
     lr: float = 1e-4
@@ -65,6 +67,7 @@ class Optim:
     step_scale: float = 1.0
     relation_scale: float = 1.0
     head_scale: float = 1.0
+    pull: float = 0.0
     precision: Precision = "bf16"
     recompute: bool = False
     compile: bool = False
@@ -73,8 +76,11 @@ class Optim:
         _choice("optim.precision", self.precision, get_args(Precision))
         for name in ("batch", "accumulate"):
             _at_least(f"optim.{name}", getattr(self, name), 1)
-        for name in ("lr", "weight_decay", "warmup_epochs", "clip", "step_scale", "relation_scale", "head_scale"):
+        scales = ("step_scale", "relation_scale", "head_scale")
+        for name in ("lr", "weight_decay", "warmup_epochs", "clip", *scales, "pull"):
             _at_least(f"optim.{name}", getattr(self, name), 0)
+        if self.pull and self.compile:
+            raise LapisError(f"optim.pull={self.pull} sees nothing of compiled blocks; set optim.compile=false")
         for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise LapisError(f"optim.{name}={getattr(self, name)} must lie in 0..1, below 1")
@@ -187,8 +193,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.lift and self.sparsity.basis:
             raise LapisError("lift and sparsity.basis both choose the axes of values, for other ends; set one of them")
-        if self.ignore_mean and not self.model.quantize:
-            raise LapisError("ignore_mean=true is for networks that spike; this one has model.quantize=false")
+        for name, setting in (("ignore_mean", self.ignore_mean), ("optim.pull", self.optim.pull)):
+            if setting and not self.model.quantize:
+                raise LapisError(f"{name}={setting} is for networks that spike; this one has model.quantize=false")
         goals = [name for name, goal in self.sparsity.goals().items() if goal < 1]
         if self.sparsity.rule == "lower":
             for point in goals:

@@ -37,8 +37,9 @@ class Meter:
 
     def __init__(self, model: LapisViT, processes: Processes) -> None:
         self.model, self.processes = model, processes
-        self.counting = self.smoothing = False
+        self.counting = self.smoothing = self.comparing = False
         self.counts: dict[tuple[str, int], Tensor] = {}
+        self._gaps: list[Tensor] = []
         self._smooth: dict[str, list[Tensor]] = {}
         self._names = {quantizer: (point, block) for block, point, quantizer in model.quantizers()}
         for quantizer in self._names:
@@ -63,8 +64,22 @@ class Meter:
         self._smooth = {}
         return found
 
+    def query_key_gap(self) -> Tensor:
+        """mean ((mean q - mean k) / (T s))**2 over blocks and channels since the last call, means over the tokens.
+
+        It is 1 where queries and keys lie a whole window apart.
+        """
+        gap = torch.stack(self._gaps).mean()
+        self._gaps = []
+        return gap
+
     def _note(self, quantizer: ActivationQuantizer, x: Tensor) -> None:
         name, again = self._names[quantizer], recomputing()
+        if self.comparing and name[0] == "qk" and torch.is_grad_enabled():
+            q, k = x.mean(dim=(1, 3))  # (H, C) each, of (2, B, H, N, C)
+            gap = ((q - k) / (quantizer.high * quantizer.step.detach())).square().mean()
+            if not again:
+                self._gaps.append(gap)
         if self.counting and not again:
             counts = _count(quantizer, x)
             self.counts[name] = self.counts[name] + counts if name in self.counts else counts

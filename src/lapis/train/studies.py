@@ -127,7 +127,7 @@ def _silence(base: str, settings: Settings) -> list[Variant]:
     recipe = _stage(base, settings)
     ours = replace(recipe, sparsity=replace(recipe.sparsity, **HALF))
     unsigned = replace(ours, model=ours.model.replace(modes=ActivationModes.all("unsigned")))
-    lowered = replace(recipe.sparsity, rule="lower", **dict.fromkeys(LOWERED, 0.5))
+    lowered = replace(recipe.sparsity, rule="lower", **{point: HALF[point] for point in LOWERED})
     return [
         Variant("signed", ours),
         Variant("turned", replace(ours, sparsity=replace(ours.sparsity, basis=True))),
