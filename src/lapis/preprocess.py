@@ -156,7 +156,8 @@ def read_image(source: Readable) -> Pixels:
         with _named_errors(str(source)), open(source, "rb") as file:
             data = read_bytes(file, str(source))
         return decode_image(data, str(source))
-    return decode_image(read_bytes(source, "of an open file"), "of an open file")
+    data = read_bytes(source, "of an open file")
+    return decode_image(data, f"of {len(data)} bytes")
 
 
 def read_file(path: Path) -> Pixels:

@@ -1,4 +1,4 @@
-"""Locks and cached values that survive a fork.
+"""Locks and cached values that survive a fork, and products that the end of a program waits for.
 
 A forked child has one thread. A lock that another thread held at that moment is never released there, so the child
 would wait for it for ever. Every lock of this package is therefore renewed in a child.
@@ -6,6 +6,7 @@ would wait for it for ever. Every lock of this package is therefore renewed in a
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -48,11 +49,58 @@ class cached(Generic[Value]):  # noqa: N801 - used as a decorator, like `propert
         return value
 
 
+class _Multiplying:
+    """`with multiplying:` around a product of matrices, by any number of threads at once.
+
+    OpenBLAS, which numpy calls, stops its own threads when the process forks or ends, and waits for ever if another
+    thread is inside it then. So a fork and the end of a program wait for the products in flight, and hold back others.
+    """
+
+    def __init__(self) -> None:
+        self.inside: set[int] = set()
+        self.alone: int | None = None
+        self.changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        with self.changed:
+            self.changed.wait_for(lambda: self.alone in (None, own))
+            self.inside.add(own)
+
+    def __exit__(self, *_: object) -> None:
+        with self.changed:
+            self.inside.discard(threading.get_ident())
+            self.changed.notify_all()
+
+    def pause(self) -> None:
+        """Wait until no other thread is inside, and let none begin."""
+        own = threading.get_ident()
+        with self.changed:
+            self.changed.wait_for(lambda: self.alone in (None, own))
+            self.alone = own
+            self.changed.wait_for(lambda: self.inside <= {own})
+
+    def resume(self) -> None:
+        with self.changed:
+            self.alone = None
+            self.changed.notify_all()
+
+    def renew(self) -> None:
+        """In a forked child, where the other threads are gone."""
+        self.changed, self.alone = threading.Condition(), None
+        self.inside &= {threading.get_ident()}
+
+
+multiplying = _Multiplying()
+atexit.register(multiplying.pause)
+
+
 def _renew() -> None:
     for turns in _every:
         # Another object, because the thread that forked may be inside the old lock and will release that one.
         turns.lock = threading.RLock()
+    multiplying.renew()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=multiplying.pause, after_in_parent=multiplying.resume, after_in_child=_renew)

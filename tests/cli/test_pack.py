@@ -87,6 +87,16 @@ def test_unpacking_shows_and_writes_what_is_inside(tmp_path: Path, capsys: pytes
     assert "the same bytes" in capsys.readouterr().out
 
 
+def test_a_file_of_an_older_version_is_packed_again_with_the_same_tensors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["unpack", "lapis_tiny_cifar10", "--json"]) == EXIT_OK
+    record = json.loads(capsys.readouterr().out)
+    assert record["version"] == 1
+    assert record["repacks_to_the_same_tensors"] is True
+    assert record["repacks_to_the_same_bytes"] is False
+    assert main(["unpack", "lapis_tiny_cifar10"]) == EXIT_OK
+    assert "the same tensors, in version 2 instead of 1" in capsys.readouterr().out
+
+
 def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = tmp_path / "n.safetensors"
     save(packed, random_network(CONFIG))

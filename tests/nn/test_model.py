@@ -207,7 +207,7 @@ def test_the_first_time_constants_give_each_head_the_sharpness_of_its_readout(
     with torch.no_grad():
         made(q, k)  # finds the spread of distances
         (logarithm,) = made.parameters()
-        logarithm += torch.tensor([-1.0, 0.0, 1.0])
+        logarithm.add_(torch.tensor([-1.0, 0.0, 1.0]))
         fitted.meet(q, k, v, made.mix(q, k, v))
     (found,) = fitted.parameters()
     torch.testing.assert_close(found.detach(), logarithm.detach(), atol=1e-5, rtol=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from lapis import assets
 from lapis.data.slice import load_slice
+from lapis.pack import load, pack
 from lapis.runtime import Session
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,9 +82,54 @@ def test_the_installed_program_refuses_what_it_cannot_use(prefix: Path, pictures
         ([damaged, pictures[0]], "rule 35"),
         ([tmp_path / "missing", pictures[0]], "cannot read"),
         ([MODEL, MODEL], "no binary PPM"),
+        ([MODEL, "none\x1b]0;owned\x07\n.ppm"], "none?]0;owned??.ppm: no binary PPM"),
+        (["none\x1b\x9b\u202e", pictures[0]], "none??? is no network"),
         ([MODEL], "usage"),
     ):
         done = subprocess.run([prefix / "bin" / "lapis-run", *arguments], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert word in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+HEADS = {
+    b"P6 32 32 255\n": True,
+    b"P6\n# made by a program\n32 # wide\n#\n32\r\n255\n": True,
+    b"P6\n32 32\n#": False,
+    b"P6 4294967328 32 255\n": False,
+    b"P6 -32 32 255\n": False,
+    b"P6 0 32 255\n": False,
+    b"P6 32769 32 255\n": False,
+    b"P6 32 33 255\n": False,
+    b"P6 32 32 65535\n": False,
+    b"P6 32 32 255x": False,
+    b"P5 32 32 255\n": False,
+    b"P6": False,
+    b"": False,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_program_reads_every_head_of_a_ppm_and_refuses_what_is_none(
+    prefix: Path, head: bytes, tmp_path: Path
+) -> None:
+    image, path = load_slice().images[0], tmp_path / "odd.ppm"
+    path.write_bytes(head + image.tobytes())
+    done = subprocess.run([prefix / "bin" / "lapis-run", MODEL, path], capture_output=True, text=True)
+    best = Session(MODEL).predict(image, k=1)[0][0]
+    if HEADS[head]:
+        assert done.stdout.splitlines()[0] == f"{best.logit:8.3f}  class {best.index}  {best.name}"
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"{path}: no binary PPM (P6) of 8 bits\n"
+
+
+def test_names_of_classes_do_not_control_the_terminal(prefix: Path, pictures: list[Path], tmp_path: Path) -> None:
+    names = ("\x1b[2Ja", "b\nc", "\x9b2Jd", "\u202ee\u2066f\u2028", "Käse 猫 “ü”", "\x7f", *"ghij")
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(pack(dataclasses.replace(load(MODEL), class_names=names)))
+    shown = "".join(run(prefix / "bin" / "lapis-run", path, picture) for picture in pictures)
+    wanted = ("?[2Ja", "b?c", "?2Jd", "?e?f?", "Käse 猫 “ü”", "?", *"ghij")
+    lines = [line.split("  ")[1:] for line in shown.splitlines()]
+    assert all(name == wanted[int(number.removeprefix("class "))] for *_, number, name in lines)
+    assert shown.replace("\n", "").isprintable()

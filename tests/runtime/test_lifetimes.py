@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,39 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
+# OpenBLAS has threads of its own only where it may use two cores and the matrices are large.
+NUMPY = """
+import os, sys, threading, time
+import numpy as np
+import lapis
+from lapis.deploy.arithmetic import exact_product
+
+large = np.ones((900, 900), np.int8)
+def multiply():
+    while True:
+        exact_product(large, large)
+for _ in range(3):
+    threading.Thread(target=multiply, daemon=True).start()
+time.sleep(0.3)
+session = lapis.Session(sys.argv[1], native=False)
+few = np.zeros((1, 20, 20, 3), np.uint8)
+"""
+
+NUMPY_ENDINGS = {
+    "the interpreter ends": "",
+    "children are forked": """
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        session.run(few)
+        exact_product(large, large)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+""",
+    "an earlier atexit function predicts": "",
+}
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("packed") / "model.safetensors"
@@ -131,8 +165,14 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_script(script: str, packed: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", script, str(packed)], capture_output=True, text=True, timeout=PATIENCE)
+def run_script(script: str, packed: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(packed)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, **variables},
+    )
 
 
 @pytest.mark.skipif(not native.available(), reason="no native kernels")
@@ -151,4 +191,12 @@ def test_a_child_forked_during_a_prediction_predicts(way: str, packed: Path) -> 
 
 def test_a_child_forked_while_tables_are_computed_predicts(packed: Path) -> None:
     done = run_script(FIRST_RUN, packed)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("ending", NUMPY_ENDINGS)
+def test_numpy_multiplies_in_daemon_threads_while_a_program_forks_or_ends(ending: str, packed: Path) -> None:
+    first = "import atexit; atexit.register(lambda: session.run(few))" if "atexit" in ending else ""
+    script = f"{first}\n{NUMPY}\n{NUMPY_ENDINGS[ending]}"
+    done = run_script(script, packed, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
     assert done.returncode == 0, done.stderr

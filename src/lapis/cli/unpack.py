@@ -17,7 +17,8 @@ from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.files import check_target, write_atomically
 from lapis.pack import pack
-from lapis.pack.format import DTYPES, entries
+from lapis.pack.format import DTYPES, LENGTH_BYTES, METADATA_KEY, VERSION, entries
+from lapis.pack.reader import read_metadata
 from lapis.terminal import say
 
 
@@ -28,7 +29,7 @@ from lapis.terminal import say
 def command(file: str, out: Path | None, as_json: bool) -> int:
     """Check a packed FILE and show what it holds; with --out also write its arrays for numpy.
 
-    The network is packed again and must give the same bytes.
+    The network is packed again and must give the same bytes; that of an older version, the same tensors.
 
     \b
     Example:
@@ -39,11 +40,17 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
     if opened.kind != "packed" or opened.path is None:
         raise LapisError(f"{file} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
     path, network = opened.path, opened.network()
-    same = pack(network) == path.read_bytes()
+    data, again = path.read_bytes(), pack(network)
+    version = _version(path)
+    same_tensors = _tensors(data) == _tensors(again)
+    # An older version has another header.
+    kept = same_tensors if version < VERSION else data == again
     record: dict[str, Any] = {
         "file": str(path),
-        "bytes": path.stat().st_size,
-        "repacks_to_the_same_bytes": same,
+        "bytes": len(data),
+        "version": version,
+        "repacks_to_the_same_bytes": data == again,
+        "repacks_to_the_same_tensors": same_tensors,
         "exact": network.exact,
         "config": network.config.to_dict(),
         "preprocess": network.preprocess.to_dict(),
@@ -61,7 +68,15 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
         write_atomically(out, buffer.getvalue())
         record["written"] = str(out)
     say(*([json.dumps(record)] if as_json else _table(record)))
-    return EXIT_OK if same else EXIT_BROKEN_PROMISE
+    return EXIT_OK if kept else EXIT_BROKEN_PROMISE
+
+
+def _version(path: Path) -> int:
+    return int(json.loads(read_metadata(path)[METADATA_KEY])["version"])
+
+
+def _tensors(data: bytes) -> bytes:
+    return data[LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little") :]
 
 
 def _table(record: dict[str, Any]) -> list[str]:
@@ -76,7 +91,10 @@ def _table(record: dict[str, Any]) -> list[str]:
         f"  {name:24} {tensor['dtype']:4} {tensor['bytes']:12,}  {' x '.join(map(str, tensor['shape']))}"
         for name, tensor in record["tensors"].items()
     ]
-    lines.append(f"packed again it gives {'the same' if record['repacks_to_the_same_bytes'] else 'OTHER'} bytes")
+    older = record["version"] < VERSION
+    same = record["repacks_to_the_same_tensors" if older else "repacks_to_the_same_bytes"]
+    what = f"tensors, in version {VERSION} instead of {record['version']}" if older else "bytes"
+    lines.append(f"packed again it gives {'the same' if same else 'OTHER'} {what}")
     if "written" in record:
         lines.append(f"arrays written to {record['written']}")
     return lines

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import silence
+from lapis.turns import multiplying
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
@@ -101,7 +102,8 @@ def round_shift(value: Int64, shift: Array) -> Int64:
 
 def exact_product(left: Array, right: Array) -> Int64:
     """left @ right of integers whose sums of magnitudes stay below 2**53: exact in float64 in any order."""
-    return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
+    with multiplying:
+        return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 
 def real_logits(logits: Int64, head_exponent: int) -> Float32:

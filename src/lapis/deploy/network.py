@@ -26,7 +26,7 @@ from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.trace import POINTS, Point
-from lapis.turns import cached
+from lapis.turns import cached, multiplying
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)
@@ -91,9 +91,10 @@ class Layer(_Frozen):
 
     def total(self, codes: Codes) -> Float32:
         """sum_i w_oi z_i: (..., I) -> (..., O), integer-valued where the weights are."""
-        if self.exact:
-            return np.asarray(codes.astype(np.float32) @ self.weight.astype(np.float32).T)
-        return np.asarray(codes.astype(np.float64) @ self.weight.astype(np.float64).T).astype(np.float32)
+        with multiplying:
+            if self.exact:
+                return np.asarray(codes.astype(np.float32) @ self.weight.astype(np.float32).T)
+            return np.asarray(codes.astype(np.float64) @ self.weight.astype(np.float64).T).astype(np.float32)
 
     def pre(self, codes: Codes) -> Float32:
         return arithmetic.affine(self.total(codes), self.scale, self.shift)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +78,32 @@ class Log:
 def read_steps(folder: Path) -> list[dict[str, str]]:
     """The rows of steps.csv; a line that a killed process left incomplete is skipped."""
     path = folder / STEPS_FILE
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [row for row in csv.DictReader(lines) if None not in row and None not in row.values()]
+    with _damage_of(path):
+        rows = [row for row in csv.DictReader(_lines(path)) if None not in row and None not in row.values()]
+        _ = [int(row["step"]) for row in rows]
+        return rows
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     path = folder / EVALUATIONS_FILE
-    if not path.is_file():
-        return []
-    return [parse_json(line, str(path)) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    with _damage_of(path):
+        records = [parse_json(line, "a line") for line in _lines(path)]
+        _ = [int(record["step"]) for record in records]
+        return records
+
+
+def _lines(path: Path) -> list[str]:
+    """The complete lines of a log; none where there is no log yet."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+
+
+@contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Every way in which a log can be damaged, as one error that names it."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise LapisError(f"{path} is damaged ({error}); remove it, and the run goes on without its past") from error
 
 
 def _board(folder: Path, step: int) -> Any:

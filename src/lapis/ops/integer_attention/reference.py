@@ -17,6 +17,7 @@ from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.shapes import check_values
+from lapis.turns import multiplying
 
 # The largest affinity of any network; that of a row's nearest key lies in 2**(bits - 1)..2**bits - 1.
 AFFINITY_MAX = (1 << AFFINITY_BITS) - 1
@@ -54,7 +55,8 @@ def integer_attention(
     exponent = tables.row_exponent[head, distance.min(axis=-1, keepdims=True)]
     affinity = tables.table[head, exponent, distance]
     # Sums stay below 2**31, so a product in float64 is exact in any order, and faster than one of integers.
-    acc = affinity.astype(np.float64) @ values.astype(np.float64)
+    with multiplying:
+        acc = affinity.astype(np.float64) @ values.astype(np.float64)
     return acc.astype(np.int32), affinity.sum(axis=-1, dtype=np.uint32)
 
 
