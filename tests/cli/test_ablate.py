@@ -57,7 +57,11 @@ def test_rungs_of_the_ladder_start_from_the_one_before_and_go_down() -> None:
 def test_ways_to_be_silent_share_one_goal() -> None:
     rows = {row.name: row.recipe for row in variants("silence", "smoke")}
     goals = {name: recipe.sparsity.goals() for name, recipe in rows.items()}
+    lowered = goals.pop("lowered")
     assert all(goal == goals["signed"] for goal in goals.values())
+    # A readout has no bias that could be lowered: it falls with the values.
+    assert lowered == {**goals["signed"], "readout": 1.0}
+    assert (rows["lowered"].lift, rows["lowered"].sparsity.rule) == (True, "lower")
     assert rows["top-k"].sparsity.rule == "top_k"
     assert rows["relu"].model.activation == "relu"
     assert rows["lifted"].lift
