@@ -69,6 +69,13 @@ def test_ways_to_be_silent_share_one_goal() -> None:
     assert rows["unsigned"].model.modes == ActivationModes.all("unsigned")
 
 
+def test_a_study_on_the_packaged_images_needs_no_folder_even_where_one_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAPIS_DATA", str(tmp_path))
+    assert main(["ablate", "relation", *TINY, "--only", "laplacian", "--out", str(tmp_path / "study")]) == EXIT_OK
+
+
 @pytest.mark.parametrize("study", ["sparsity", "silence"])
 def test_spikes_are_compared_with_accuracy(study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablate", study, *TINY, "--out", str(tmp_path), "--json"]) == EXIT_OK

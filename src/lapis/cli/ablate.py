@@ -10,6 +10,7 @@ import click
 
 from lapis.cli.completion import MODEL, RECIPE, Named
 from lapis.cli.options import (
+    data_folder,
     data_option,
     device_option,
     json_option,
@@ -127,7 +128,8 @@ def _trained(
 
     processes = join(device)
     try:
-        return run_study(rows, seeds, data, folder, processes, quiet), processes.first
+        own = data_folder(rows[0].recipe.data.dataset, data)
+        return run_study(rows, seeds, own, folder, processes, quiet), processes.first
     finally:
         leave(processes)
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
+    data_folder,
     data_option,
     device_option,
     quiet_option,
@@ -79,19 +79,13 @@ def command(
     processes = join(device)
     try:
         summary = train(
-            chosen, _folder(chosen.data.dataset, data), out or Path("runs") / recipe, processes, resume, quiet
+            chosen, data_folder(chosen.data.dataset, data), out or Path("runs") / recipe, processes, resume, quiet
         )
     finally:
         leave(processes)
     if processes.first:
         say(json.dumps(summary) if as_json else _line(summary))
     return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK
-
-
-def _folder(dataset: str, data: Path | None) -> Path | None:
-    """The data folder; LAPIS_DATA serves other recipes and does not count for one on the packaged images."""
-    source = click.get_current_context().get_parameter_source("data")
-    return None if dataset == "slice" and source is ParameterSource.ENVIRONMENT else data
 
 
 def _line(summary: dict[str, object]) -> str:
