@@ -1,4 +1,4 @@
-"""The model that travels with the package: it knows its images, and every executor gives its answers."""
+"""The models that travel with the package: they know their images, and every executor gives the same answers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis import Session, models
+from lapis import Session, assets, models
 from lapis.cli import main
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.deploy import integer
 from lapis.deploy.simulate import simulate
 from lapis.errors import EXIT_OK
 
-NAME = "lapis_tiny_cifar10"
-# Measured by `lapis evaluate lapis_tiny_cifar10 --data DIR` on the whole test set: 9,385 of 10,000.
-RIGHT, RIGHT_IN_FIVE = 9385, 9990
+# Right answers, and those right among five, of the whole test set: `lapis evaluate NAME --data DIR`, 10,000 images.
+RECORDED = {
+    "lapis_tiny_cifar10": (9335, 9990),
+    "lapis_tiny_cifar10_busy": (9385, 9990),
+    "lapis_tiny_cifar10_sparse": (9239, 9984),
+}
+
+
+@pytest.fixture(scope="module", params=RECORDED)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
-    return Session(NAME)
+def session(name: str) -> Session:
+    return Session(name)
+
+
+def test_every_packaged_model_is_recorded() -> None:
+    assert assets.names() == sorted(RECORDED)
 
 
 def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
@@ -37,8 +49,8 @@ def test_it_knows_the_packaged_images(session: Session) -> None:
     assert right > 0.8
 
 
-def test_engine_spikes_and_integers_agree_on_every_code(session: Session) -> None:
-    network = models.open(NAME).network()
+def test_engine_spikes_and_integers_agree_on_every_code(session: Session, name: str) -> None:
+    network = models.open(name).network()
     pixels = session.read(list(load_slice().images[:3]))
     expected = integer.watch(network, pixels)
     by_engine = session.watch(pixels)
@@ -51,7 +63,7 @@ def test_engine_spikes_and_integers_agree_on_every_code(session: Session) -> Non
 
 
 def test_its_accuracy_on_the_whole_test_set_is_the_recorded_one(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_data: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from PIL import Image
 
@@ -62,6 +74,6 @@ def test_its_accuracy_on_the_whole_test_set_is_the_recorded_one(
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     (folder / "test_batch.bin").write_bytes(np.concatenate([labels, pixels], axis=1).astype(np.uint8).tobytes())
-    assert main(["evaluate", NAME, "--data", str(tmp_path), "--threads", "2", "--json"]) == EXIT_OK
+    assert main(["evaluate", name, "--data", str(tmp_path), "--threads", "2", "--json"]) == EXIT_OK
     record = json.loads(capsys.readouterr().out)
-    assert (record["correct"], record["correct5"], record["images"]) == (RIGHT, RIGHT_IN_FIVE, 10_000)
+    assert (record["correct"], record["correct5"], record["images"]) == (*RECORDED[name], 10_000)

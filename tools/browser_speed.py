@@ -83,7 +83,7 @@ def live_page(folder: Path, model: str, module: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("model", nargs="?", default="lapis_tiny_cifar10")
+    parser.add_argument("model", nargs="?", default="lapis_tiny_cifar10_busy")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright

@@ -31,7 +31,7 @@ from lapis.trace import POINTS, Trace
 
 ROOT = Path(__file__).resolve().parents[1]
 VECTOR = ROOT / "docs" / "format-vector.json"
-PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10.safetensors")
+PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10_busy.safetensors")
 # Written by an earlier release, in version 1 of the format; it is not made anew.
 FIRST_FIXTURE = Path("docs/format-vector.safetensors")
 FIXTURE = Path("docs/format-vector-2.safetensors")

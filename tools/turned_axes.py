@@ -37,7 +37,7 @@ CALIBRATION = 64
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of CIFAR-10")
-    parser.add_argument("--model", default="lapis_tiny_cifar10", help="a deployed model")
+    parser.add_argument("--model", default="lapis_tiny_cifar10_busy", help="a deployed model")
     parser.add_argument("--count", type=int, default=2000, help="test images")
     asked = parser.parse_args()
     opened = models.open(asked.model)

@@ -8,7 +8,7 @@ import pytest
 
 from lapis.bench import simulator as module
 from lapis.bench.networks import SHAPES
-from lapis.bench.simulator import NUMPY, OURS, simulator_rows
+from lapis.bench.simulator import NUMPY, OURS, Subject, simulator_rows
 from lapis.deploy.simulate import Simulated
 from lapis.deploy.simulate_native import NativeSimulator
 from lapis.errors import LapisError
@@ -22,12 +22,20 @@ def _one_block(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_simulators_are_timed_on_the_same_events() -> None:
-    ours, numpy = simulator_rows("tiny", 1)
+    ours, numpy = simulator_rows([Subject.of_shape("tiny")], 1)
     assert (ours.simulator, numpy.simulator) == (OURS, NUMPY)
     assert ours.times_ours == 1.0
     assert numpy.ms_per_image > 0
     assert (ours.spikes, ours.operations) == (numpy.spikes, numpy.operations)
     assert ours.spikes > 0
+
+
+def test_models_take_turns_on_a_packaged_picture() -> None:
+    names = ("lapis_tiny_cifar10_busy", "lapis_tiny_cifar10")
+    rows = list(simulator_rows([Subject.of_model(name) for name in names], 1))
+    assert [(row.network, row.simulator) for row in rows] == [(name, way) for name in names for way in (OURS, NUMPY)]
+    busy, _, ours, _ = rows
+    assert busy.operations > ours.operations > 0
 
 
 def test_a_simulator_that_counts_differently_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,4 +47,4 @@ def test_a_simulator_that_counts_differently_is_not_timed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "NativeSimulator", Wrong)
     with pytest.raises(LapisError, match="differs from numpy's"):
-        list(simulator_rows("tiny", 1))
+        list(simulator_rows([Subject.of_shape("tiny")], 1))

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
+from lapis import models
 from lapis.bench.networks import SHAPES, random_images, sparse_network
 from lapis.bench.runner import quartiles, ratio_quartiles, take_turns
-from lapis.deploy.simulate import Simulator
+from lapis.data.slice import load_slice
+from lapis.deploy.network import Network
+from lapis.deploy.simulate import Simulated, Simulator
 from lapis.deploy.simulate_native import NativeSimulator
 from lapis.errors import LapisError
+from lapis.preprocess import Pixels
 
 # How many times longer than ours numpy should take.
 TARGET = 8.0
 OURS, NUMPY = "C", "numpy"
 
 
+class Subject(NamedTuple):
+    """A network and the image that it is timed on, (1, S, S, 3)."""
+
+    name: str
+    network: Network
+    image: Pixels
+
+    @classmethod
+    def of_shape(cls, shape: str) -> Subject:
+        """A network that fires as the paper's figures imply."""
+        network = sparse_network(SHAPES[shape])
+        return cls(shape, network, random_images(network.config, 1))
+
+    @classmethod
+    def of_model(cls, model: str) -> Subject:
+        """A model on the first packaged picture."""
+        network = models.open(model).network()
+        return cls(model, network, network.preprocess.resize(load_slice().images[0])[None])
+
+
 @dataclass(frozen=True)
 class SimulatorRow:
-    """One simulator at one shape; `operations` are the synapses that spikes crossed in one image."""
+    """One simulator and one network; `operations` are the synapses that spikes crossed in one image."""
 
-    shape: str
+    network: str
     simulator: str
     ms_per_image: float
     cpu_ms_per_image: float
@@ -32,34 +57,39 @@ class SimulatorRow:
     operations: int
 
 
-def simulator_rows(shape: str, rounds: int) -> Iterator[SimulatorRow]:
-    """Both simulators on one image of a network that fires as the paper's figures imply; results must be equal."""
-    network = sparse_network(SHAPES[shape])
-    image = random_images(network.config, 1)
-    simulators = {OURS: NativeSimulator(network), NUMPY: Simulator(network)}
-    # The first run computes thresholds and lays out weights, which all later images share.
-    ours, defining = (simulator.run(image) for simulator in simulators.values())
+def simulator_rows(subjects: list[Subject], rounds: int) -> Iterator[SimulatorRow]:
+    """Both simulators on each network, all in turns; the results of the two must be equal."""
+    turns: dict[tuple[str, str], Callable[[], tuple[float, float]]] = {}
+    answers = {}
+    for subject in subjects:
+        pair = {OURS: NativeSimulator(subject.network), NUMPY: Simulator(subject.network)}
+        # The first run computes thresholds and lays out weights, which all later images share.
+        answers[subject.name] = _checked(subject, *(one.run(subject.image) for one in pair.values()))
+        turns |= {(subject.name, way): partial(_timed, one, subject) for way, one in pair.items()}
+    times = take_turns(turns, rounds)
+    walls = {key: [wall for wall, _ in taken] for key, taken in times.items()}
+    for (name, simulator), taken in times.items():
+        key, events = (name, simulator), answers[name].events
+        yield SimulatorRow(
+            network=name,
+            simulator=simulator,
+            ms_per_image=round(quartiles(walls[key])[1] * 1e3, 3),
+            cpu_ms_per_image=round(quartiles([cpu for _, cpu in taken])[1] * 1e3, 3),
+            times_ours=round(ratio_quartiles(walls[key], walls[name, OURS])[1], 3),
+            target=TARGET if simulator == NUMPY else None,
+            spikes=sum(events.spikes.values()),
+            operations=sum(events.operations.values()),
+        )
+
+
+def _timed(simulator: Simulator, subject: Subject) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    simulator.run(subject.image)
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _checked(subject: Subject, ours: Simulated, defining: Simulated) -> Simulated:
     same = all((ours.trace[key] == defining.trace[key]).all() for key in defining.trace)
     if not same or (ours.logits != defining.logits).any() or ours.events != defining.events:
-        raise LapisError(
-            f"the simulator in C differs from numpy's on the network of shape {shape}; do not use its times"
-        )
-
-    def timed(simulator: Simulator) -> tuple[float, float]:
-        wall, cpu = time.perf_counter(), time.process_time()
-        simulator.run(image)
-        return time.perf_counter() - wall, time.process_time() - cpu
-
-    times = take_turns({name: partial(timed, one) for name, one in simulators.items()}, rounds)
-    walls = {name: [wall for wall, _ in taken] for name, taken in times.items()}
-    for name, taken in times.items():
-        yield SimulatorRow(
-            shape=shape,
-            simulator=name,
-            ms_per_image=round(quartiles(walls[name])[1] * 1e3, 3),
-            cpu_ms_per_image=round(quartiles([cpu for _, cpu in taken])[1] * 1e3, 3),
-            times_ours=round(ratio_quartiles(walls[name], walls[OURS])[1], 3),
-            target=TARGET if name == NUMPY else None,
-            spikes=sum(defining.events.spikes.values()),
-            operations=sum(defining.events.operations.values()),
-        )
+        raise LapisError(f"the simulator in C differs from numpy's on the network {subject.name}; do not use its times")
+    return defining

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned
     from lapis.train.plan import Plan
 
-START = "lapis_tiny_cifar10"
+START = "lapis_tiny_cifar10_busy"
 REPORT_FILE = "report.html"
 
 

@@ -16,7 +16,7 @@ from lapis.train.recipes.cifar10_tiny_w6 import RECIPE as W6
 RECIPE = replace(
     W6,
     name="cifar10_tiny_sparse",
-    start="lapis_tiny_cifar10",
+    start="lapis_tiny_cifar10_busy",
     sparsity=Sparsity(attention_in=0.5, v=0.5, readout=0.5, mlp_in=0.5, ramp=0.4, settle=0.5, basis=True, weigh=True),
     optim=replace(W6.optim, lr=1.5e-4, epochs=0.5, precision="bf16"),
     keep=replace(W6.keep, evaluate_epochs=0.5),
