@@ -148,7 +148,7 @@ guided: native  ## let a coverage-guided fuzzer (atheris) look for files that br
 	$(PIP) ".[fuzz]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz.guided -runs=$(LOADS)
 
-# make reader LOADS=100000 for a smaller one. Needs clang, which has libFuzzer.
+# make reader LOADS=100000 for a smaller one. Needs clang and its runtime, which has libFuzzer (Debian: clang and libclang-rt-dev).
 reader: $(READY)  ## let libFuzzer look for files that break the C reader, under the sanitizers
 	$(CMAKE) -S . -B build/reader -G Ninja -DCMAKE_C_COMPILER=clang -DLAPIS_SANITIZE=fuzzer -DLAPIS_WERROR=$(WERROR) >/dev/null
 	$(CMAKE) --build build/reader --target fuzz-reader
