@@ -63,7 +63,6 @@ def test_nothing_is_left_of_a_command_that_failed(
     if "growth" in line and not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAPIS_DATA", raising=False)
     # Three classes: the demo, whose images have ten, refuses it only after it was opened.
     save(tmp_path / "model.safetensors", wide_network(depth=1, classes=3))
     (tmp_path / "file").write_text("not a folder")

@@ -64,7 +64,6 @@ def test_the_option_wins_over_the_environment(tmp_path: Path, monkeypatch: pytes
         resolve_data(None, "cifar10")
 
 
-def test_imagenet_cannot_be_downloaded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LAPIS_DATA", raising=False)
+def test_imagenet_cannot_be_downloaded_and_says_so() -> None:
     with pytest.raises(LapisError, match=r"no data folder was given.*ImageNet"):
         resolve_data(None, "imagenet")

@@ -31,7 +31,6 @@ SHELL_SIGNS = set("|&;<>$`()")
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAPIS_DATA", raising=False)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     # A page may register a relation; the tests after it must not see it.
     monkeypatch.setattr(relations, "_RULES", dict(relations._RULES))
