@@ -145,7 +145,7 @@ fuzz: native  ## load a million damaged files and run fifty thousand; anything b
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz --loads $(LOADS) --runs $(RUNS) --record
 
 guided: native  ## let a coverage-guided fuzzer (atheris) look for files that break the reader
-	$(PIP) ".[fuzz]"
+	$(PIP) --no-build-isolation -e ".[fuzz]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz.guided -runs=$(LOADS)
 
 # make reader LOADS=100000 for a smaller one. Needs clang and its runtime, which has libFuzzer (Debian: clang and libclang-rt-dev).
