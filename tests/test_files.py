@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import pytest
 
+from lapis._util.files import check_folder, check_target, new_folder, write_atomically, write_text
 from lapis.errors import LapisError
-from lapis.files import check_folder, check_target, new_folder, write_atomically, write_text
 
 
 def _fail(file: BinaryIO) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lapis._util.metrics import Scores
 from lapis.config import LapisConfig
 from lapis.convert.evaluated import Evaluated
 from lapis.data.loader import PixelBatch
@@ -13,7 +14,6 @@ from lapis.energy import energy_of
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.preprocess import Preprocess
-from lapis.scores import Scores
 from lapis.train.evaluate import evaluate
 
 SMALL = LapisConfig(image_size=8, patch_size=4, classes=7, width=8, depth=1, heads=2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis.terminal import printable, say
+from lapis._util.terminal import printable, say
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "lapis"
 # The one function that prints; and processes that answer their parent with a number or a word.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from lapis.turns import Turns, cached
+from lapis._util.locks import Turns, cached
 
 
 def in_child(turns: Turns) -> bool:

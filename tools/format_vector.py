@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from lapis._util.files import write_text
 from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
 from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
-from lapis.files import write_text
 from lapis.pack import load, save
 from lapis.preprocess import Pixels, Preprocess
 from lapis.trace import POINTS, Trace

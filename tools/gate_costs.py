@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import write_text
 from lapis.config import AFFINITY_BITS
 from lapis.energy.costs import RATIO_DIGITS, Kind, parse_costs
-from lapis.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "docs" / "records" / "gates" / "measured.jsonl"

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from lapis import native
+from lapis._util.terminal import say
 from lapis.config import LapisConfig
 from lapis.deploy import integer
 from lapis.deploy.synthetic import random_network
 from lapis.runtime import Session
 from lapis.runtime.engine import Engine
-from lapis.terminal import say
 from tools.trust import note
 
 CONFIG = LapisConfig(image_size=20, patch_size=4, classes=7, width=48, depth=2, heads=3).deployed()

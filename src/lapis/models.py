@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lapis import assets, hub, pack, runs
+from lapis import assets, hub, pack
+from lapis._util import run_layout as runs
+from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names, check_trained_slice
 from lapis.energy import load_tally
@@ -26,7 +28,6 @@ from lapis.pack.format import METADATA_KEY
 from lapis.pack.reader import read_metadata
 from lapis.preprocess import Preprocess
 from lapis.trace import Point
-from lapis.turns import cached
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT

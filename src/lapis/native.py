@@ -17,9 +17,9 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from lapis._util.locks import Turns
 from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
-from lapis.turns import Turns
 
 # Must equal LAPIS_ABI of csrc/library.h.
 ABI = 7

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from lapis import pack
+from lapis._util.run_layout import CHECKPOINT_KEY
 from lapis.cli import VERBS, main
 from lapis.deploy.network import Network
 from lapis.nn.checkpoint import save_network
-from lapis.runs import CHECKPOINT_KEY
 from tests.networks import small_config, small_model, wide_network
 
 FORGED = "lapis: every promise holds"

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lapis._util.run_layout import CHECKPOINT_KEY
 from lapis.config import LapisConfig, preset
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, load_backbone
 from lapis.nn.checkpoint import read_network
 from lapis.nn.pretrained import resize_channels, resize_offsets, resize_positions
-from lapis.runs import CHECKPOINT_KEY
 
 # The bound on logits; float32 sums in another order stay well below it.
 LOGITS_ATOL = 1e-4

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lapis import native
+from lapis._util.files import MAX_DIGITS
 from lapis.codes import MAX_WINDOW
 from lapis.config import (
     AFFINITY_BITS,
@@ -38,7 +39,6 @@ from lapis.deploy.network import (
     TEST_IMAGES,
 )
 from lapis.deploy.synthetic import random_network
-from lapis.files import MAX_DIGITS
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, pack
 from lapis.pack.format import (

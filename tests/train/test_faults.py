@@ -20,8 +20,8 @@ from unittest.mock import ANY
 
 import pytest
 
+from lapis._util.run_layout import LAST_FILE, LOCK_FILE, PREVIOUS_STATE_FILE, STATE_FILE
 from lapis.errors import EXIT_BAD_INPUT, LapisError
-from lapis.runs import LAST_FILE, LOCK_FILE, PREVIOUS_STATE_FILE, STATE_FILE
 from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lapis._util.run_layout import EVALUATIONS_FILE, STEPS_FILE
 from lapis.errors import LapisError
-from lapis.runs import EVALUATIONS_FILE, STEPS_FILE
 from lapis.train.log import read_evaluations, read_steps
 
 

@@ -19,9 +19,9 @@ import torch
 from PIL import Image
 
 from lapis import models
+from lapis._util.run_layout import STATE_FILE, STEPS_FILE
 from lapis.errors import EXIT_INTERRUPTED, LapisError
 from lapis.nn import model
-from lapis.runs import STATE_FILE, STEPS_FILE
 from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps

@@ -6,10 +6,10 @@ import importlib
 
 import pytest
 
+from lapis._util.overrides import keys
 from lapis.config import ActivationModes
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
-from lapis.settings import keys
 from lapis.train import recipes
 from lapis.train.recipe import completed, differences
 

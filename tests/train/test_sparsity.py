@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from lapis import models
+from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
 from lapis.config import LeastCodes, preset
 from lapis.convert.torch_executor import as_executor
 from lapis.errors import LapisError
 from lapis.nn.quantizer import ActivationQuantizer, keep_largest, required
-from lapis.runs import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lapis.terminal import say
+from lapis._util.terminal import say
 from tools.fuzz.campaign import Campaign, corpus
 from tools.trust import note
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from lapis import native
+from lapis._util.terminal import say
 from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.pack import load
 from lapis.runtime import opened
 from lapis.runtime.engine import Engine
-from lapis.terminal import say
 from tools.fuzz.mutate import Generator, mutated
 
 CORPUS = Path(__file__).with_name("corpus")

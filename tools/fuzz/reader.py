@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lapis.terminal import say
+from lapis._util.terminal import say
 from tools.fuzz.campaign import CORPUS
 from tools.trust import note
 

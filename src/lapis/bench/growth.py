@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import save_figure
 from lapis.bench.networks import SHAPES, busy_network, random_images
 from lapis.errors import LapisError
-from lapis.files import save_figure
 from lapis.runtime.engine import Engine
 
 # Sides of ViT-S images in pixels: 65 to 1,025 tokens.

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import csv_text, write_text
 from lapis.bench.machine import slug
-from lapis.files import csv_text, write_text
 
 
 def to_csv(rows: Sequence[Any], facts: Mapping[str, str]) -> str:

@@ -14,9 +14,9 @@ import click
 from click.shell_completion import shell_complete
 
 import lapis
+from lapis._util.terminal import say
 from lapis.cli.groups import Commands
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_OK, LapisError
-from lapis.terminal import say
 
 NAME = "lapis"
 # Letters of an error that are shown.

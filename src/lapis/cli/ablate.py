@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL, RECIPE, Named
 from lapis.cli.options import (
     data_folder,
@@ -19,7 +20,6 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
-from lapis.terminal import say
 
 if TYPE_CHECKING:
     from lapis.train.studies import Study, Variant

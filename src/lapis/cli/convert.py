@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis._util.files import check_target, save_figure
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
@@ -18,9 +20,7 @@ from lapis.deploy.simulate import Events
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.files import check_target, save_figure
 from lapis.report.neuron_figure import neuron_figure
-from lapis.terminal import say
 from lapis.trace import POINTS, Tally
 
 BATCH = 4

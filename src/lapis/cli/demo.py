@@ -13,20 +13,20 @@ import click
 import numpy as np
 
 from lapis import assets, models, pack
+from lapis._util.files import check_folder
+from lapis._util.terminal import say
 from lapis.bench.machine import processor
 from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option, trained_on_note
 from lapis.data.images import Labels
 from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.files import check_folder
 from lapis.preprocess import Pixels
 from lapis.report import checks
 from lapis.report.page import write_page
 from lapis.report.page.demo_page import DemoResults, Pages, facts, write_report
 from lapis.report.page.from_network import explain_network
 from lapis.report.page.live import write_live_page
-from lapis.terminal import say
 
 MODEL = "lapis_tiny_cifar10"
 SHOWN = 12

@@ -7,10 +7,10 @@ import json
 
 import click
 
+from lapis._util.terminal import say
 from lapis.bench.doctor import checks
 from lapis.cli.options import json_option
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
-from lapis.terminal import say
 
 MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAILED "}
 

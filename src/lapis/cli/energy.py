@@ -9,7 +9,12 @@ from typing import Any
 
 import click
 
-from lapis import models, runs
+from lapis import models
+from lapis._util import run_layout as runs
+from lapis._util.files import check_target, csv_text, write_text
+from lapis._util.metrics import WATCHED_IMAGES
+from lapis._util.overrides import pairs, with_settings
+from lapis._util.terminal import say
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
 from lapis.cli.console import TableConsole
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
@@ -21,13 +26,9 @@ from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.files import check_target, csv_text, write_text
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
-from lapis.scores import WATCHED_IMAGES
-from lapis.settings import pairs, with_settings
-from lapis.terminal import say
 from lapis.trace import POINTS, Point, Tally
 
 # Images per batch; the codes of a batch are kept in memory.

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lapis import models
+from lapis._util.metrics import WATCHED_IMAGES, Scores
+from lapis._util.progress import Display
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
@@ -26,15 +29,12 @@ from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, sprea
 from lapis.data.open import held_out, open_images
 from lapis.data.sources import resolve_data
 from lapis.deploy.network import Network
-from lapis.display import Display
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Preprocess, normalisation
 from lapis.runtime import Session, evaluate_session
-from lapis.scores import WATCHED_IMAGES, Scores
-from lapis.terminal import say
 from lapis.trace import Tally
 
 if TYPE_CHECKING:

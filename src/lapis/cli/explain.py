@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
+from lapis._util.files import check_target
+from lapis._util.progress import Display
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
-from lapis.display import Display
 from lapis.errors import LapisError
-from lapis.files import check_target
 from lapis.report.page import write_page
 from lapis.report.page.live import write_live_page
 from lapis.report.page.open import explain
-from lapis.terminal import say
 
 # Progress is shown only where there is something to wait for.
 PATIENCE_SECONDS = 2.0

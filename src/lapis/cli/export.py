@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from lapis import models
+from lapis._util.files import check_target, write_atomically
+from lapis._util.terminal import say
 from lapis.bridges.onnx_export import export
 from lapis.bridges.onnx_narrow import export_narrow
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.errors import EXIT_OK, LapisError
-from lapis.files import check_target, write_atomically
-from lapis.terminal import say
 
 SUFFIX = ".onnx"
 # Who runs the file: how it is written, the type of its integer logits, and what must be known to run it.

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
+from lapis._util.metrics import WATCHED_IMAGES
+from lapis._util.progress import Display
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.data.own import OwnImages, open_own
-from lapis.display import Display
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.report.answers import answer_images
 from lapis.report.page.finetune_page import FineTuneResults, write_finetune_page
 from lapis.runtime.session import NUMPY, Session
-from lapis.scores import WATCHED_IMAGES
-from lapis.terminal import say
 
 if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned

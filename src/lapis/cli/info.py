@@ -13,10 +13,10 @@ import click
 
 import lapis
 from lapis import models, native
+from lapis._util.terminal import say
 from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.runtime import Session
-from lapis.terminal import say
 
 # Packages that a bug report should name, if they are installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "triton", "timm", "torchvision")

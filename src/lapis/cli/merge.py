@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
+from lapis._util.files import read_json
+from lapis._util.terminal import say
 from lapis.cli.evaluate import table
 from lapis.cli.options import json_option
 from lapis.config import LapisConfig
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
-from lapis.files import read_json
 from lapis.runtime import Evaluation, merge
-from lapis.terminal import say
 from lapis.trace import Tally
 
 

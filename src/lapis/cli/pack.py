@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from lapis import hub, models
+from lapis._util.files import check_target
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import AFFINITY_BITS, preset
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS, Network
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
-from lapis.files import check_target
 from lapis.pack import pack, save
-from lapis.terminal import say
 
 # Preset, classes and the paper's size in MB of 10**6 bytes.
 PAPER_SIZES = (

@@ -13,15 +13,15 @@ from typing import Any
 
 import click
 
+from lapis._util.files import check_target, csv_text, write_text
+from lapis._util.progress import Display
+from lapis._util.terminal import printable, say
 from lapis.bench.machine import thread_count
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option, low_memory_option, quiet_option
 from lapis.data.pictures import Picture, find_pictures
-from lapis.display import Display
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
-from lapis.files import check_target, csv_text, write_text
 from lapis.runtime import Prediction, Session
-from lapis.terminal import printable, say
 
 # Answers are printed after each batch. Larger ones are hardly faster.
 BATCH = 8

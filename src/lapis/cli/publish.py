@@ -17,12 +17,12 @@ from pathlib import Path
 import click
 
 from lapis import hub, models, pack
+from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
-from lapis.files import PARTIAL, check_folder, new_folder, parse_json, write_text
 from lapis.report.card import DATA, Facts, Measured, card
-from lapis.terminal import say
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ import click
 import numpy as np
 
 from lapis import models, native
+from lapis._util.files import check_folder, check_target, new_folder, save_figure
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import nearest
 from lapis.data.slice import load_slice
 from lapis.deploy.network import Network
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.files import check_folder, check_target, new_folder, save_figure
 from lapis.preprocess import Pixels
 from lapis.report.gates_figure import gates_figure
 from lapis.report.gates_table import lane_lines
@@ -34,7 +35,6 @@ from lapis.rtl.measure import measure, packaged_library, paper_activity, prepare
 from lapis.rtl.rows import rows_of, watch
 from lapis.rtl.simulate import FORMS
 from lapis.rtl.verify import DEFAULT_ROWS, SIMULATORS, Verified, check_rows, second_opinion, verify
-from lapis.terminal import say
 
 # Codes of two images: more change the energies by less than the choice of a library does.
 MEASURED_IMAGES = 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
     data_folder,
@@ -17,7 +18,6 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
-from lapis.terminal import say
 
 
 @click.command()

@@ -11,15 +11,15 @@ import click
 import numpy as np
 
 from lapis import models
+from lapis._util.files import check_target, write_atomically
+from lapis._util.terminal import say
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
-from lapis.files import check_target, write_atomically
 from lapis.pack import pack
 from lapis.pack.format import DTYPES, LENGTH_BYTES, METADATA_KEY, VERSION, entries
 from lapis.pack.reader import read_metadata
-from lapis.terminal import say
 
 
 @click.command()

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from lapis import models, native
+from lapis._util.progress import Display
+from lapis._util.terminal import say
 from lapis.bridges.onnx_run import onnx_executors
 from lapis.bridges.openvino_run import openvino_executors
 from lapis.cli.completion import MODEL
@@ -20,11 +22,9 @@ from lapis.data.open import all_images, held_out, resized_batches
 from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
-from lapis.display import Display
 from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
 from lapis.models import Opened
 from lapis.runtime.engine import Engine
-from lapis.terminal import say
 
 # What can be compared with the integer model, in the order of the output.
 EXECUTORS = {

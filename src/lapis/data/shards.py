@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.files import parse_json
 from lapis.data.folder import SUFFIXES
 from lapis.data.images import Indices, Labels, check_labels, numbered_classes
 from lapis.errors import LapisError
-from lapis.files import parse_json
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image
 
 LABEL_SUFFIXES = (".cls", ".json")

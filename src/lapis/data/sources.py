@@ -12,11 +12,11 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from lapis._util.files import new_folder
+from lapis._util.terminal import say
 from lapis.data.cifar import find_layout
 from lapis.data.open import HOW_TO_GET
 from lapis.errors import LapisError
-from lapis.files import new_folder
-from lapis.terminal import say
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 30

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.locks import multiplying
 from lapis.codes import silence
-from lapis.turns import multiplying
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]

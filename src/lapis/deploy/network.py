@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.locks import cached, multiplying
 from lapis.config import DEPLOYED, FLOAT_WEIGHTS, NORM_EPS, LapisConfig
 from lapis.deploy import arithmetic, leak
 from lapis.deploy.arithmetic import Array, Codes, Float32, Int32, Int64
@@ -26,7 +27,6 @@ from lapis.positions import offset_count, relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.trace import POINTS, Point
-from lapis.turns import cached, multiplying
 
 # The residual stream's precision: with 8 bits, rounding changes codes; with 20, the range is only +-64.
 FRACTION_BITS = range(8, 21)

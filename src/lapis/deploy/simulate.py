@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.locks import cached
 from lapis.codes import pow2_exponent
 from lapis.config import AFFINITY_BITS
 from lapis.deploy import arithmetic, integer, leak
@@ -32,7 +33,6 @@ from lapis.energy.counts import Operator
 from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
-from lapis.turns import cached
 
 # The points that spike in one window; each window waits until the previous one has ended.
 WINDOWS: tuple[tuple[Point, ...], ...] = (

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import read_json, write_text
 from lapis.config import LapisConfig, nearest
 from lapis.energy.counts import check_tally, needed_points
 from lapis.errors import LapisError
-from lapis.files import read_json, write_text
 from lapis.trace import POINTS, Point, Tally
 
 _FILE_KIND = "lapis tally"

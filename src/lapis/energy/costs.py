@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from lapis._util.files import parse_json
 from lapis.config import AFFINITY_BITS, nearest
 from lapis.errors import LapisError
-from lapis.files import parse_json
 
 # mac: multiply and accumulate.   accumulate: add a float to a membrane.      integer_accumulate: add an integer.
 # mac_8x16: integer products of a byte and 16 bits, summed in 32.   mac_16x16: of two 16-bit numbers, summed in 64.

@@ -12,11 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from lapis._util.files import write_atomically
+from lapis._util.run_layout import CHECKPOINT_KEY, checkpoint_metadata
 from lapis.config import LapisConfig
 from lapis.deploy.network import ENTRIES_PER_BYTE, FREE_ENTRIES
 from lapis.errors import LapisError
-from lapis.files import write_atomically
-from lapis.runs import CHECKPOINT_KEY, checkpoint_metadata
 
 if TYPE_CHECKING:
     from lapis.nn.model import LapisViT

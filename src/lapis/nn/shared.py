@@ -15,9 +15,9 @@ from torch import nn
 from typing_extensions import Self
 
 from lapis import hub
+from lapis._util.files import new_folder, write_text
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
-from lapis.files import new_folder, write_text
 from lapis.nn.checkpoint import read_network, save_network
 from lapis.preprocess import Preprocess
 

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.files import parse_json
+from lapis._util.terminal import printable
 from lapis.config import LapisConfig
 from lapis.deploy.network import (
     Affinities,
@@ -33,7 +35,6 @@ from lapis.deploy.network import (
     check_trained_slice,
 )
 from lapis.errors import LapisError
-from lapis.files import parse_json
 from lapis.ops.pack6 import unpack6
 from lapis.pack.format import (
     ACTIVITY,
@@ -55,7 +56,6 @@ from lapis.pack.format import (
 )
 from lapis.preprocess import Preprocess
 from lapis.relations import PACKED
-from lapis.terminal import printable
 from lapis.trace import Point
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as to_safetensors
 
+from lapis._util.files import write_atomically
 from lapis.deploy.network import Network, array_of
-from lapis.files import write_atomically
 from lapis.ops.pack6 import pack6
 from lapis.pack.format import (
     ACTIVITY,

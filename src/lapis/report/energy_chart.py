@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lapis._util.files import save_figure
 from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
-from lapis.files import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

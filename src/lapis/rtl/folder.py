@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lapis.files import write_text
+from lapis._util.files import write_text
 from lapis.rtl.head import Head
 from lapis.rtl.rows import Rows
 

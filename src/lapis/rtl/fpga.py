@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lapis._util.files import read_json
 from lapis.errors import LapisError
-from lapis.files import read_json
 from lapis.rtl import tools
 from lapis.rtl.lanes import Lane
 

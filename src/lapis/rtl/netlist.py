@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import native
+from lapis._util.files import read_json
 from lapis.errors import LapisError
-from lapis.files import read_json
 from lapis.rtl import tools
 from lapis.rtl.liberty import Cell, Library
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.metrics import Scores
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 from lapis.runtime.session import Session
-from lapis.scores import Scores
 from lapis.trace import Tally
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import native
+from lapis._util.locks import Turns
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
 from lapis.deploy.arithmetic import Codes
@@ -22,7 +23,6 @@ from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.preprocess import Pixels
 from lapis.runtime import opened
 from lapis.trace import POINTS, Point, Trace, Watched
-from lapis.turns import Turns
 
 Logits = npt.NDArray[np.int64]
 

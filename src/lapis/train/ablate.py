@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from lapis._util.files import csv_text, save_figure, write_text
+from lapis._util.run_layout import ACTIVITY_FILE, LAST_FILE, SUMMARY_FILE
 from lapis.energy import CONVENTIONS, load_tally, side_by_side
 from lapis.energy.estimate import rate_train_mj
-from lapis.files import csv_text, save_figure, write_text
 from lapis.nn.checkpoint import read_tensors
 from lapis.relations import rule_of
-from lapis.runs import ACTIVITY_FILE, LAST_FILE, SUMMARY_FILE
 from lapis.trace import POINTS
 from lapis.train.continued import finished_summary, train_or_continue
 from lapis.train.distributed import Processes

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from lapis._util.files import PARTIAL, write_atomically
+from lapis._util.run_layout import PREVIOUS_STATE_FILE, STATE_FILE
 from lapis.errors import LapisError
-from lapis.files import PARTIAL, write_atomically
-from lapis.runs import PREVIOUS_STATE_FILE, STATE_FILE
 
 VERSION = 1
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import read_json
+from lapis._util.run_layout import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.errors import LapisError
-from lapis.files import read_json
-from lapis.runs import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.train.distributed import Processes
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe, completed, differences

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lapis._util.files import save_figure
+from lapis._util.run_layout import CURVES_FILE
 from lapis.errors import LapisError
-from lapis.files import save_figure
-from lapis.runs import CURVES_FILE
 from lapis.train.log import read_evaluations, read_steps
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
+from lapis._util.metrics import WATCHED_IMAGES, Scores
 from lapis.convert.evaluated import Evaluated
 from lapis.data.loader import PixelBatch
 from lapis.errors import LapisError
-from lapis.scores import WATCHED_IMAGES, Scores
 
 
 def evaluate(

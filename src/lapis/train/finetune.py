@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from lapis import models, pack
+from lapis._util.files import read_json, remove_unfinished, write_text
+from lapis._util.progress import Display
+from lapis._util.run_layout import LOCK_FILE, TRAINED_SLICE
 from lapis.data.loader import UNREADABLE_SHARE
 from lapis.data.own import unreadable
-from lapis.display import Display
 from lapis.errors import LapisError
-from lapis.files import read_json, remove_unfinished, write_text
 from lapis.nn.checkpoint import save_network
-from lapis.runs import LOCK_FILE, TRAINED_SLICE
 from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
 from lapis.train.head import fit_head

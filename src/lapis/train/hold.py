@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lapis._util.files import check_folder, new_folder
+from lapis._util.run_layout import LOCK_FILE
 from lapis.errors import LapisError
-from lapis.files import check_folder, new_folder
-from lapis.runs import LOCK_FILE
 
 try:
     import fcntl

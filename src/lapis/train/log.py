@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import parse_json, write_atomically
+from lapis._util.run_layout import EVALUATIONS_FILE, STEPS_FILE
 from lapis.errors import LapisError
-from lapis.files import parse_json, write_atomically
-from lapis.runs import EVALUATIONS_FILE, STEPS_FILE
 
 COLUMNS = (
     "step",

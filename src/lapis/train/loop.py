@@ -15,21 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lapis.convert.evaluated import Evaluated
-from lapis.data.images import Images, spread
-from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
-from lapis.display import Display
-from lapis.energy import energy_of, save_tally
-from lapis.errors import LapisError
-from lapis.files import check_folder, remove_unfinished, write_text
-from lapis.native import CodesError
-from lapis.nn.basis import find_sparse_basis
-from lapis.nn.calibrate import is_calibrated
-from lapis.nn.checkpoint import save_network
-from lapis.nn.lift import ignore_mean_values, lift
-from lapis.nn.model import LapisViT
-from lapis.nn.pixels import normalise
-from lapis.runs import (
+from lapis._util.files import check_folder, remove_unfinished, write_text
+from lapis._util.metrics import Scores
+from lapis._util.progress import Display
+from lapis._util.run_layout import (
     ACTIVITY_FILE,
     BEST_FILE,
     LAST_FILE,
@@ -39,8 +28,19 @@ from lapis.runs import (
     TRAINED_SLICE,
     UNREADABLE_FILE,
 )
-from lapis.scores import Scores
-from lapis.terminal import say
+from lapis._util.terminal import say
+from lapis.convert.evaluated import Evaluated
+from lapis.data.images import Images, spread
+from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
+from lapis.energy import energy_of, save_tally
+from lapis.errors import LapisError
+from lapis.native import CodesError
+from lapis.nn.basis import find_sparse_basis
+from lapis.nn.calibrate import is_calibrated
+from lapis.nn.checkpoint import save_network
+from lapis.nn.lift import ignore_mean_values, lift
+from lapis.nn.model import LapisViT
+from lapis.nn.pixels import normalise
 from lapis.train.checkpoint import drop_last_state, load_state, reason, save_state
 from lapis.train.curves import plot_curves
 from lapis.train.distributed import Processes, choose_device

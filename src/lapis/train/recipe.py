@@ -6,12 +6,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from lapis._util.overrides import with_settings
 from lapis.config import LapisConfig, LeastCodes
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.nn.lift import LOWERED
 from lapis.preprocess import Preprocess, normalisation
-from lapis.settings import with_settings
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "slice", "folder"]
 Precision = Literal["fp32", "bf16"]

@@ -13,14 +13,14 @@ import click
 from rich.table import Table
 
 from lapis import native
+from lapis._util.files import check_folder
+from lapis._util.terminal import say
 from lapis.bench.networks import SHAPES
 from lapis.bench.results import write_csv
 from lapis.cli.bench.columns import COLUMNS
 from lapis.cli.console import TableConsole
 from lapis.cli.options import Decorator
 from lapis.errors import LapisError
-from lapis.files import check_folder
-from lapis.terminal import say
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from lapis._util.locks import multiplying
 from lapis.codes import check_integers
 from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.shapes import check_values
-from lapis.turns import multiplying
 
 # The largest affinity of any network; that of a row's nearest key lies in 2**(bits - 1)..2**bits - 1.
 AFFINITY_MAX = (1 << AFFINITY_BITS) - 1

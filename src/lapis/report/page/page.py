@@ -16,11 +16,11 @@ import numpy.typing as npt
 from PIL import Image
 
 import lapis
+from lapis._util.files import write_atomically
 from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
 from lapis.energy import Estimate, side_by_side
 from lapis.energy.estimate import Row
-from lapis.files import write_atomically
 from lapis.relations import rule_of
 from lapis.report.checks import int8_ratio
 from lapis.report.page.explained import Attention, Explained

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lapis._util.files import parse_json
 from lapis.errors import LapisError
-from lapis.files import parse_json
 
 BEST_FILE, LAST_FILE = "best.safetensors", "last.safetensors"
 # The networks of a run, best first.

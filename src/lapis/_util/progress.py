@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lapis.terminal import printable, say
+from lapis._util.terminal import printable, say
 
 # Seconds between lines where there is no terminal.
 LINE_SECONDS = 20.0
