@@ -166,7 +166,7 @@ def _backward(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     distance = torch.ops.lapis.l1_distance(q, k)
     distance = distance if delay is None else distance + delay
     weights = scale_rows(-distance / head_tau, row_scale)
-    delta = 0.0 if row_scale == "pow2" else (grad * y).sum(-1, keepdim=True)
+    delta = (grad * y).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
     ds = weights * (grad @ v.mT - delta)
     dd = -ds / head_tau
     dq, dk = torch.ops.lapis.l1_distance_backward(dd, q, k)
@@ -196,7 +196,7 @@ def _forward_shape(q: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     for size in q.shape[:-3]:
         batch = batch * size
     heads = q.shape[-3] if q.dim() > 2 else 1
-    rows = (2, batch, heads, q.shape[-2]) if served_by_triton(q) else (0,)
+    rows = (3, batch, heads, q.shape[-2]) if served_by_triton(q) else (0,)
     saved = q.new_empty(rows, dtype=torch.float32)
     if q.dim() != 4:
         return q.new_empty(q.shape, dtype=torch.float32), saved

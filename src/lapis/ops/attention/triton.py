@@ -82,12 +82,12 @@ class Inputs(NamedTuple):
 
 
 def attention(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Y (B, H, N, C), and (2, B, H, N): the nearest distance and the factor of each row, for backward; float32."""
+    """Y (B, H, N, C), and (3, B, H, N): nearest distance, factor and mass of each row, for backward; float32."""
     q, v, device = inputs.q, inputs.v, inputs.q.device
     batch, heads, n, channels = q.shape
     # (B, N, H, C) in memory: what follows an attention joins the heads, which is then free.
     y = torch.empty(batch, n, heads, channels, device=device).transpose(1, 2)
-    rows = torch.empty(2, batch, heads, n, device=device)
+    rows = torch.empty(3, batch, heads, n, device=device)
     if not y.numel():
         return y, rows
     shared = _Shared.of(inputs)
@@ -110,7 +110,7 @@ def attention_backward(grad: Tensor, inputs: Inputs, y: Tensor, rows: Tensor) ->
     if not y.numel():
         return Gradients(dq.zero_(), dk.zero_(), dv.zero_(), torch.zeros_like(rates), ddelay)
     grad = grad.float() if grad.stride(-1) == 1 else grad.float().contiguous()
-    deltas = torch.zeros_like(rows[0]) if inputs.row_scale == "pow2" else (grad * y).sum(-1)
+    deltas = (grad * y).sum(-1) / rows[2]
     shared, tile = _Shared.of(inputs), backward_tile(channels, card_of_device(q.device))
     # Thermometers and the other products of backward together need more registers than there are.
     constants = shared.constants(tile, None)

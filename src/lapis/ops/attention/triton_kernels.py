@@ -5,7 +5,7 @@ stored. Both row scales are one factor per row, which is applied at the end:
 
     W_ij = 2**((nearest_i - d_ij) slope_h) F_i,  slope = log2(e)/tau,  d_ij = delay_ij + sum_c |q_ic - k_jc|
 
-Backward, with delta_i = dY_i . Y_i for exact rows and 0 for rows scaled by a power of two (their scale is constant):
+Backward, with delta_i = dY_i . Y_i / sum_j W_ij (`lapis.ops.row_scale.eager.shifted_rows` says why for both scales):
 
     dS_ij = W_ij (dY_i . v_j - delta_i)                 the gradient of ln A_ij = -d_ij / tau_h
     dv_j  = sum_i W_ij dY_i                             dtau_h = sum_ij dS_ij d_ij / tau_h**2
@@ -50,7 +50,7 @@ def pack(
 
 @triton.jit
 def forward(
-    q, k, q_sums, k_sums, delay, v, slopes, y, nearest, factors,
+    q, k, q_sums, k_sums, delay, v, slopes, y, nearest, factors, masses,
     n, m, heads, q_padded, k_padded, delay_h, delay_i, v_b, v_h, v_n, y_b, y_h, y_n,
     C: tl.constexpr, CP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, POW2: tl.constexpr,
     FIRST: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr, DOT: tl.constexpr,
@@ -86,6 +86,7 @@ def forward(
     factor = row_factor(near, mass, slope64, POW2)
     tl.store(nearest + pair * n + i, near, mask=i < n)
     tl.store(factors + pair * n + i, factor, mask=i < n)
+    tl.store(masses + pair * n + i, mass * factor, mask=i < n)
     place = batch * y_b + head * y_h + i[:, None] * y_n + c[None, :]
     tl.store(y + place, mixed * factor[:, None], mask=(i < n)[:, None] & (c < C)[None, :])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,15 +29,39 @@ def exact_rows(log_affinity: Tensor) -> Tensor:
 def pow2_rows(log_affinity: Tensor) -> Tensor:
     """W_ij = A_ij 2**-k_i, k_i = round(log2 Z_i).
 
-    k is constant almost everywhere, so dW_ij = W_ij d(ln A_ij): the true derivative where there is one. A row is
-    written relative to its largest entry, W = exp(ln A - max) * exp(max - k ln 2), so it neither under- nor overflows;
-    the second factor is a number near one, found in float64.
+    A row is written relative to its largest entry, W = exp(ln A - max) * exp(max - k ln 2), so it neither under- nor
+    overflows; the second factor is a number near one, found in float64. The gradient is that of `shifted_rows`.
     """
-    with torch.no_grad():
-        top = log_affinity.amax(dim=-1, keepdim=True)
-        k = row_exponent(log_affinity).double().unsqueeze(-1)
-        factor = torch.exp(top.double() - k * LN2).to(log_affinity.dtype)
-    return torch.exp(log_affinity - top) * factor
+    top = log_affinity.detach().amax(dim=-1, keepdim=True)
+    k = row_exponent(log_affinity.detach()).double().unsqueeze(-1)
+    factor = torch.exp(top.double() - k * LN2).to(log_affinity.dtype)
+    weights = torch.exp(log_affinity.detach() - top) * factor
+    return shifted_rows(log_affinity, weights, weights)
+
+
+def shifted_rows(log_affinity: Tensor, weights: Tensor, before_rounding: Tensor) -> Tensor:
+    """`weights`, with the gradient of exact rows times the row's mass: dW_ij = W_ij (d ln A_ij - d ln Z_i).
+
+    The exponent k is constant almost everywhere, so the true derivative leaves out d ln Z. But a step that enlarges all
+    affinities of a row then seems to enlarge its weights, the next k takes it back, and training drifts: the gradient
+    must be blind to what the shift removes. `before_rounding` are the weights that the gradient sees as W.
+    """
+    rows: Tensor = _ShiftedRows.apply(log_affinity, weights, before_rounding)
+    return rows
+
+
+class _ShiftedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, log_affinity: Tensor, weights: Tensor, before_rounding: Tensor) -> Tensor:
+        ctx.save_for_backward(before_rounding)
+        return weights.view_as(weights)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (weights,) = ctx.saved_tensors
+        weighted = weights * grad
+        mean = weighted.sum(dim=-1, keepdim=True) / weights.sum(dim=-1, keepdim=True)
+        return weighted - weights * mean, None, None
 
 
 def narrow_rows(log_affinity: Tensor, bits: int) -> Tensor:
@@ -44,19 +69,18 @@ def narrow_rows(log_affinity: Tensor, bits: int) -> Tensor:
 
     The largest entry of a row is lifted to 2**(bits - 1)..2**bits - 1 by a power of two, r_i, which cancels:
     A_ij = min(floor(2**(bits - 1) a_ij 2**-r_i + 1/2), 2**bits - 1), k_i = round(log2 sum_j A_ij). The gradient is that
-    of the weights before rounding.
+    of `shifted_rows`, with the weights before rounding.
     """
-    log2 = log_affinity.double() / LN2
-    with torch.no_grad():
-        # A relation in powers of two lies on the ties of all these roundings, so its logarithms are made whole first.
-        whole = log2.round()
-        beside = torch.where((log2 - whole).abs() <= LOG_ERROR * whole.abs(), whole - log2, 0.0)
-        lift = bits - 1 - torch.floor((log2 + beside).amax(dim=-1, keepdim=True))
+    log2 = log_affinity.detach().double() / LN2
+    # A relation in powers of two lies on the ties of all these roundings, so its logarithms are made whole first.
+    whole = log2.round()
+    beside = torch.where((log2 - whole).abs() <= LOG_ERROR * whole.abs(), whole - log2, 0.0)
+    lift = bits - 1 - torch.floor((log2 + beside).amax(dim=-1, keepdim=True))
     real = torch.exp2(log2 + (beside + lift))
-    with torch.no_grad():
-        rounded = torch.floor(real + 0.5).clamp_max((1 << bits) - 1)
-        scale = torch.exp2(-pow2_exponent(rounded.sum(dim=-1, keepdim=True)).double())
-    return ((real + (rounded - real).detach()) * scale).to(log_affinity.dtype)
+    rounded = torch.floor(real + 0.5).clamp_max((1 << bits) - 1)
+    scale = torch.exp2(-pow2_exponent(rounded.sum(dim=-1, keepdim=True)).double())
+    dtype = log_affinity.dtype
+    return shifted_rows(log_affinity, (rounded * scale).to(dtype), (real * scale).to(dtype))
 
 
 def row_exponent(log_affinity: Tensor) -> Tensor:
