@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy import integer
 from lapis.models import open as open_model
 
@@ -37,13 +37,13 @@ def emulator(command: str) -> list[str]:
 def expected_logits() -> npt.NDArray[np.int64]:
     """What the integer model answers to the images."""
     opened = open_model(MODEL)
-    resized = [opened.preprocess.resize(image) for image in load_slice().images[:IMAGES]]
+    resized = [opened.preprocess.resize(image) for image in load_sample().images[:IMAGES]]
     return integer.run(opened.network(), np.stack(resized))
 
 
 def logits_of(start: list[str], program: Path, folder: Path) -> tuple[str, npt.NDArray[np.int64]]:
     """The instruction set that a build of tools/cross/logits.c chose, and its answers to the same images."""
-    images = load_slice().images[:IMAGES]
+    images = load_sample().images[:IMAGES]
     pixels = folder / "pixels"
     pixels.write_bytes(images.tobytes())
     environment = {

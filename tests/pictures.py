@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 
 
 def write_class_folders(folder: Path, count: int, classes: tuple[str, ...] = CIFAR10_CLASSES) -> Path:
     """One folder per class of CIFAR-10, with `count` images each."""
-    images, labels = load_slice()
+    images, labels = load_sample()
     for name in classes:
         (folder / name).mkdir(parents=True)
         for index in np.flatnonzero(labels == CIFAR10_CLASSES.index(name))[:count]:

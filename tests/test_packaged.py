@@ -10,7 +10,7 @@ import pytest
 
 from lapis import Session, assets, models
 from lapis.cli import main
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.deploy.simulate import simulate
 from lapis.errors import EXIT_OK
@@ -44,14 +44,14 @@ def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
 
 
 def test_it_knows_the_packaged_images(session: Session) -> None:
-    images, labels = load_slice()
+    images, labels = load_sample()
     right = (session.run(list(images)).argmax(axis=1) == labels).mean()
     assert right > 0.8
 
 
 def test_engine_spikes_and_integers_agree_on_every_code(session: Session, name: str) -> None:
     network = models.open(name).network()
-    pixels = session.read(list(load_slice().images[:3]))
+    pixels = session.read(list(load_sample().images[:3]))
     expected = integer.watch(network, pixels)
     by_engine = session.watch(pixels)
     by_spikes = simulate(network, pixels[:1])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis import Session, models, native
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bench.machine import processor
 from lapis.report.page.live import LIVE_SCRIPTS, MODULES, live_payload, packaged_samples
 from lapis.report.page.page import fill, write_html
@@ -98,10 +98,10 @@ def main() -> None:
             page = live_page(folder, arguments.model, module)
             runners[f"Chromium, {MODULES[module]}"] = browser_runner(browser, page)
         best = measure(runners, arguments.rounds)
-        say(f"{arguments.model}, {processor()}, Chromium {browser.version}: processor time per image, one thread")
+        echo(f"{arguments.model}, {processor()}, Chromium {browser.version}: processor time per image, one thread")
         base = best[f"native {BASE}"]
         for name, seconds in best.items():
-            say(f"{name:<36} {1e3 * seconds:8.2f} ms {seconds / base:7.2f} x native {BASE}")
+            echo(f"{name:<36} {1e3 * seconds:8.2f} ms {seconds / base:7.2f} x native {BASE}")
 
 
 def measure(runners: dict[str, Runner], rounds: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from lapis import native
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.config import LapisConfig
 from lapis.deploy import integer
 from lapis.deploy.synthetic import random_network
@@ -48,8 +48,8 @@ def main() -> int:
     with ThreadPoolExecutor(CALLERS) as pool:
         if not all(pool.map(call, range(CALLS))):
             raise SystemExit("a session that was called from several threads gives other logits")
-    say(f"{runs} runs of teams of up to {max(THREADS)} threads, {CALLS} calls by {CALLERS} threads at once")
-    say(native.describe())
+    echo(f"{runs} runs of teams of up to {max(THREADS)} threads, {CALLS} calls by {CALLERS} threads at once")
+    echo(native.describe())
     if "--record" in sys.argv:
         note("races", "make races", {"runs of teams": runs, "calls at once": CALLS, "races": 0})
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXIT_OK = 0
-EXIT_BROKEN_PROMISE = 1  # the command ran, and a check failed
+EXIT_CHECK_FAILED = 1  # the command ran, and a check failed
 EXIT_BAD_INPUT = 2  # arguments, files or values that cannot be accepted
 EXIT_INCOMPLETE = 3  # some of the images could not be read; the others were answered
 EXIT_INTERRUPTED = 130  # Ctrl-C, as shells report it

@@ -12,7 +12,7 @@ import pytest
 from lapis.bench import doctor
 from lapis.cli import main
 from lapis.deploy import run
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK
 
 
 def test_a_sound_machine_passes_and_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,7 +35,7 @@ def test_a_wrong_bit_fails_and_says_what_to_do(
         return logits
 
     monkeypatch.setattr(doctor, "run", wrong)
-    assert main(["doctor", "--seconds", "0", "--json"]) == EXIT_BROKEN_PROMISE
+    assert main(["doctor", "--seconds", "0", "--json"]) == EXIT_CHECK_FAILED
     report = json.loads(capsys.readouterr().out)
     assert report["sound"] is False
     failed = [check for check in report["checks"] if check["state"] == "failed"]

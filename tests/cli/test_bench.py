@@ -22,7 +22,7 @@ from lapis.cli.bench import command
 from lapis.cli.bench.columns import COLUMNS
 from lapis.config import preset
 from lapis.deploy.synthetic import random_network
-from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from lapis.pack import save
 
 # The least of everything: real runs, whose numbers are not judged.
@@ -185,7 +185,7 @@ def test_a_soak_that_does_not_hold_exits_with_a_broken_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("lapis.cli.bench.soak.soak", lambda predictions, report: SoakRow(predictions, 1, 0))
-    assert main(["bench", "soak", "--predictions", "3", "--json"]) == EXIT_BROKEN_PROMISE
+    assert main(["bench", "soak", "--predictions", "3", "--json"]) == EXIT_CHECK_FAILED
     assert json.loads(capsys.readouterr().out)["holds"] is False
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_option_before_a_command_is_still_an_option(capsys: pytest.Ca
     [
         "info",
         "energy --paper",
-        "predict lapis_tiny_cifar10 slice:0",
+        "predict lapis_tiny_cifar10 sample:0",
         "--help",
         "train --help",
         "predcit 2>&1",
@@ -82,8 +82,8 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(words: str, reader:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("predict lapis_tiny_cifar10 slice:0 >&-", EXIT_OK, ""),
-        ("predict lapis_tiny_cifar10 slice:0 >&- 2>&-", EXIT_OK, ""),
+        ("predict lapis_tiny_cifar10 sample:0 >&-", EXIT_OK, ""),
+        ("predict lapis_tiny_cifar10 sample:0 >&- 2>&-", EXIT_OK, ""),
         ("predict lapis_tiny_cifar10 - <&-", EXIT_BAD_INPUT, "standard input is empty"),
         ("info none.safetensors >&- 2>&-", EXIT_BAD_INPUT, ""),
         ("info none.safetensors 2>/dev/full", EXIT_BAD_INPUT, ""),

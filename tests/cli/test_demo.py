@@ -15,10 +15,10 @@ import pytest
 
 from lapis import pack
 from lapis.cli import demo, main
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.energy import estimate
-from lapis.errors import EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from lapis.report import checks
 from lapis.runtime import Session
 from tests.networks import small_config, small_model
@@ -45,9 +45,9 @@ def results(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     return out, json.loads(done.stdout)
 
 
-def test_every_promise_is_checked_and_holds(results: tuple[Path, dict[str, Any]]) -> None:
+def test_every_check_passes(results: tuple[Path, dict[str, Any]]) -> None:
     _, facts = results
-    assert facts["promises_hold"] is True
+    assert facts["checks_passed"] is True
     assert {row["name"]: row["codes_differing"] for row in facts["equality"]} == {"spikes": 0, "engine": 0}
     assert all(row["codes"] > 0 and row["holds"] for row in facts["equality"])
 
@@ -55,7 +55,7 @@ def test_every_promise_is_checked_and_holds(results: tuple[Path, dict[str, Any]]
 def test_the_figures_are_those_of_the_model(results: tuple[Path, dict[str, Any]], packed: Path) -> None:
     _, facts = results
     subject = checks.open_subject(packed)
-    images, labels = load_slice()
+    images, labels = load_sample()
     logits = integer.run(subject.network, subject.session.read(images))
     assert facts["accuracy"]["images"] == len(images)
     assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
@@ -103,7 +103,7 @@ def test_a_network_that_no_browser_runs_is_shown_without_a_live_page(
     assert not (tmp_path / "out" / "live.html").exists()
 
 
-def test_a_broken_promise_is_told_and_fails_the_command(
+def test_a_failed_check_is_told_and_fails_the_command(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = Session.watch_integers
@@ -116,8 +116,8 @@ def test_a_broken_promise_is_told_and_fails_the_command(
         return watched
 
     monkeypatch.setattr(Session, "watch_integers", tampered)
-    assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_BROKEN_PROMISE
-    assert "A PROMISE IS BROKEN" in capsys.readouterr().out
+    assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_CHECK_FAILED
+    assert "FAIL: " in capsys.readouterr().out
 
 
 def test_without_torch_the_story_is_whole_but_for_the_race(packed: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_without_torch_the_story_is_whole_but_for_the_race(packed: Path, tmp_pat
     facts = json.loads(done.stdout)
     assert facts["speed"]["rival_ms"] is None
     assert "pip install" in facts["speed"]["rival"]
-    assert facts["promises_hold"] is True
+    assert facts["checks_passed"] is True
 
 
 def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_packed_model_is_tested_on_images_that_it_was_not_trained_on(
     printed = capsys.readouterr().out
     assert "of 80 test images" in printed
     assert "320 images left out: the network was trained on them" in printed
-    images, labels = load_slice()
+    images, labels = load_sample()
     right = (Session(network).run(images[320:]).argmax(axis=1) == labels[320:]).sum()
     assert f"{100 * right / 80:.2f} % top-1" in printed
 

@@ -19,10 +19,10 @@ from PIL import Image
 from lapis import Session
 from lapis.cli import main
 from lapis.convert.fold import from_model
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.folder import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
 from lapis.nn.pixels import normalise
@@ -39,9 +39,9 @@ REAL_IMAGES = 60
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty images of the packaged slice as class folders."""
+    """Thirty images of the packaged sample as class folders."""
     folder = tmp_path_factory.mktemp("images")
-    images, labels = load_slice()
+    images, labels = load_sample()
     for index in range(30):
         (folder / str(labels[index])).mkdir(exist_ok=True)
         Image.fromarray(images[index]).save(folder / str(labels[index]) / f"{index}.png")
@@ -103,7 +103,7 @@ def test_classes_are_matched_by_name_whatever_their_order(tmp_path: Path, capsys
     model, _ = small_model(DEPLOYED)
     names = ("zebra", *CIFAR10_CLASSES[1:])  # sorts last among folders, and is the first class of the network
     save(tmp_path / "packed.safetensors", from_model(model, class_names=names))
-    images, labels = load_slice()
+    images, labels = load_sample()
     for index in range(60):
         (tmp_path / "images" / names[labels[index]]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(images[index]).save(tmp_path / "images" / names[labels[index]] / f"{index}.png")
@@ -170,7 +170,7 @@ def test_bad_input_is_one_clear_line(
 
 
 def test_an_unreadable_image_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images, _ = load_slice()
+    images, _ = load_sample()
     for index in range(4):
         (tmp_path / "data" / str(index)).mkdir(parents=True)
         Image.fromarray(images[index]).save(tmp_path / "data" / str(index) / "a.png")

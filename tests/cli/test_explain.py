@@ -13,7 +13,7 @@ from PIL import Image
 
 from lapis import pack
 from lapis.cli import main
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from tests.networks import small_config, small_model
 
@@ -31,7 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     packed, checkpoint, picture = folder / "packed.safetensors", folder / "run.safetensors", folder / "frog.png"
     pack.save(packed, from_model(model, class_names=CIFAR10_CLASSES))
     save_network(checkpoint, model, {"class_names": list(CIFAR10_CLASSES)})
-    Image.fromarray(load_slice().images[4]).resize((50, 70)).save(picture)
+    Image.fromarray(load_sample().images[4]).resize((50, 70)).save(picture)
     return {"packed": packed, "checkpoint": checkpoint, "picture": picture}
 
 
@@ -52,9 +52,9 @@ def test_a_packaged_image_brings_its_label(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "page.html"
-    assert main(["explain", str(files["packed"]), "slice:0", "-o", str(out), "-q"]) == EXIT_OK
+    assert main(["explain", str(files["packed"]), "sample:0", "-o", str(out), "-q"]) == EXIT_OK
     assert capsys.readouterr().out.strip() == str(out)
-    assert f'"label":"{CIFAR10_CLASSES[load_slice().labels[0]]}"' in out.read_text(encoding="utf-8")
+    assert f'"label":"{CIFAR10_CLASSES[load_sample().labels[0]]}"' in out.read_text(encoding="utf-8")
 
 
 def test_a_packed_file_is_explained_without_torch(files: dict[str, Path], tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_packed_file_is_explained_without_torch(files: dict[str, Path], tmp_pa
 
 def test_a_checkpoint_without_torch_says_what_to_install(files: dict[str, Path], tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from lapis.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["explain", str(files["checkpoint"]), "slice:1", "-o", str(tmp_path / "page.html")]
+    words = ["explain", str(files["checkpoint"]), "sample:1", "-o", str(tmp_path / "page.html")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_BAD_INPUT
     assert "pip install 'lapis-snn[train]'" in done.stderr
@@ -76,9 +76,9 @@ def test_a_checkpoint_without_torch_says_what_to_install(files: dict[str, Path],
 @pytest.mark.parametrize(
     ("model", "image", "says"),
     [
-        ("no_such_model", "slice:0", "neither a file, a run's folder nor a packaged model"),
-        ("packed", "slice:400", "slice:0 to slice:399"),
-        ("packed", "slice:x", "slice:0 to slice:399"),
+        ("no_such_model", "sample:0", "neither a file, a run's folder nor a packaged model"),
+        ("packed", "sample:400", "sample:0 to sample:399"),
+        ("packed", "sample:x", "sample:0 to sample:399"),
         ("packed", "nowhere.png", "nowhere.png"),
         ("packed", "packed", "is not an image"),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 from lapis import Session, models, pack
 from lapis.cli import main
-from lapis.data.own import open_own
+from lapis.data.class_folders import open_class_folders
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK
 from lapis.nn import save_network
 from tests.networks import small_config, small_model
@@ -63,7 +63,7 @@ def test_a_folder_of_photos_becomes_a_packed_network_that_knows_them(
     out = tmp_path / "out"
     less = ("--epochs", "0.5", "--set", "model.image_size=64")
     record = run(capsys, str(pictures), "--out", str(out), *less, "--threads", "1", "--quiet")
-    session, own = Session(out / "pictures.safetensors"), open_own(pictures)
+    session, own = Session(out / "pictures.safetensors"), open_class_folders(pictures)
     assert (session.class_names, session.config.weight_bits) == (CLASSES, 6)
     answers = session.run(list(own.held_out.paths)).argmax(axis=1)
     assert record["accuracy"]["correct"] == int((answers == own.held_out.labels).sum())

@@ -22,7 +22,7 @@ from lapis.deploy.network import Network
 from lapis.nn.checkpoint import save_network
 from tests.networks import small_config, small_model, wide_network
 
-FORGED = "lapis: every promise holds"
+FORGED = "lapis: PASS: every executor agrees"
 TITLE = "\x1b]0;owned\x07"
 MARKUP = "[red]x[/]y[/bold]"
 PAGE = "<script>alert(1)</script>"
@@ -76,7 +76,7 @@ WALK: dict[str, list[list[str]]] = {
         ["predict", MODEL, "loose"],
         ["predict", RUN, f"loose/{FILE}.png", "--top", "7"],
         ["predict", MODEL, f"no{FILE}", f"{FILE}*", f"--{FILE}"],
-        ["predict", MODEL, "slice:1", f"--{FILE}"],
+        ["predict", MODEL, "sample:1", f"--{FILE}"],
         ["predict", MODEL, "loose", "--csv", f"{FILE}.csv"],
     ],
     "energy": [
@@ -179,7 +179,7 @@ def test_damaged_metadata_of_a_checkpoint_is_one_error(
     monkeypatch.chdir(tmp_path)
     Path("bad.safetensors").write_bytes(checkpoint(METADATA[damage]))
     for words in (
-        ["predict", "bad.safetensors", "slice:1"],
+        ["predict", "bad.safetensors", "sample:1"],
         ["pack", "bad.safetensors"],
         ["evaluate", "bad.safetensors"],
     ):
@@ -211,8 +211,8 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_an_image_that_explodes_is_one_error(bomb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bomb.png").write_bytes(BOMBS[bomb]())
-    code = main(["predict", "lapis_tiny_cifar10", str(tmp_path / "bomb.png"), "slice:1"])
+    code = main(["predict", "lapis_tiny_cifar10", str(tmp_path / "bomb.png"), "sample:1"])
     out, err = capfd.readouterr()
     assert (code, err.count("\n")) == (3, 1), err
     assert err.startswith("lapis: error: cannot read image ")
-    assert "slice:1" in out
+    assert "sample:1" in out

@@ -13,7 +13,7 @@ import pytest
 from lapis import pack
 from lapis.cli import VERBS, app, main
 from lapis.convert.fold import from_model
-from lapis.data.slice import CIFAR10_CLASSES
+from lapis.data.cifar_sample import CIFAR10_CLASSES
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 from lapis.nn import save_network
 from tests.networks import small_config, small_model
@@ -43,10 +43,10 @@ LINES = [
     "export MODEL -o model.onnx",
     "publish MODEL repository -n 1",
     "rtl MODEL -o circuit",
-    "predict MODEL slice:0 slice:1 --csv answers.csv",
+    "predict MODEL sample:0 sample:1 --csv answers.csv",
     "energy MODEL --compare --csv rows.csv",
     "energy --paper",
-    "explain MODEL slice:0",
+    "explain MODEL sample:0",
     "demo --model MODEL",
 ]
 

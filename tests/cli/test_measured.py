@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lapis.cli import main
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from lapis.runtime import Session
@@ -28,10 +28,10 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packaged slice in CIFAR's own binary layout."""
+    """The packaged sample in CIFAR's own binary layout."""
     folder = tmp_path_factory.mktemp("data") / "cifar-10-batches-bin"
     folder.mkdir()
-    images, labels = load_slice()
+    images, labels = load_sample()
     records = np.concatenate([labels[:, None].astype(np.uint8), images.transpose(0, 3, 1, 2).reshape(400, -1)], axis=1)
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         (folder / f"{name}.bin").write_bytes(records.tobytes())
@@ -83,7 +83,7 @@ def test_the_accuracy_is_that_of_the_sessions_answers(
     packed: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = _json(capsys, "evaluate", str(packed), "--data", str(cifar))
-    images, labels = load_slice()
+    images, labels = load_sample()
     right = Session(packed).run(list(images)).argmax(axis=1) == labels
     assert record["top1"] == 100 * right.mean()
 

@@ -21,7 +21,7 @@ from PIL import Image
 from lapis import pack
 from lapis.cli import main
 from lapis.cli.predict import command
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK
 from lapis.runtime import Session
 from tests.networks import wide_network
@@ -79,7 +79,7 @@ def _album(folder: Path) -> Path:
     """Pictures in a folder, in one below it and in a hidden one, beside a file that is no picture."""
     for number, name in enumerate(("b.png", "a.png", "below/c.png", ".hidden/d.png")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(load_slice().images[number]).save(folder / name)
+        Image.fromarray(load_sample().images[number]).save(folder / name)
     (folder / "notes.txt").write_text("no picture")
     return folder
 
@@ -114,9 +114,9 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(
 
 
 def test_a_packaged_image_is_answered_as_its_pixels_are(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = _answered(capsys, str(model), "slice:7")["answers"][0]
-    assert answer["image"] == "slice:7"
-    assert answer["classes"][0]["logit"] == Session(model).predict(load_slice().images[7])[0][0].logit
+    answer = _answered(capsys, str(model), "sample:7")["answers"][0]
+    assert answer["image"] == "sample:7"
+    assert answer["classes"][0]["logit"] == Session(model).predict(load_sample().images[7])[0][0].logit
 
 
 def test_the_bytes_of_an_image_come_from_standard_input(
@@ -128,7 +128,7 @@ def test_the_bytes_of_an_image_come_from_standard_input(
     assert answers[0]["classes"] == answers[1]["classes"]
 
 
-@pytest.mark.parametrize("bad", ["noise.png", "none.png", "empty", "*.gif", "slice:400", "-"])
+@pytest.mark.parametrize("bad", ["noise.png", "none.png", "empty", "*.gif", "sample:400", "-"])
 def test_a_bad_image_is_reported_and_the_others_are_answered(
     bad: str, model: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +186,7 @@ def test_answers_are_printed_before_all_images_are_read(
         return predict(self, images, k)
 
     monkeypatch.setattr(Session, "predict", spy)
-    assert main(["predict", str(model), str(image), "slice:1"]) == EXIT_OK
+    assert main(["predict", str(model), str(image), "sample:1"]) == EXIT_OK
     assert printed[0] == ""
     assert printed[1].startswith(str(image))
 
@@ -204,7 +204,7 @@ def _read_all(reader: int) -> str:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_is_for_terminals_and_never_among_the_answers(terminal: bool, model: Path) -> None:
-    words = [sys.executable, "-m", "lapis.cli", "predict", str(model), *(f"slice:{number}" for number in range(20))]
+    words = [sys.executable, "-m", "lapis.cli", "predict", str(model), *(f"sample:{number}" for number in range(20))]
     reader, writer = pty.openpty() if terminal else os.pipe()
     done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=writer, env={**os.environ, "TERM": "xterm"})
     os.close(writer)
@@ -213,11 +213,11 @@ def test_progress_is_for_terminals_and_never_among_the_answers(terminal: bool, m
     progress = _read_all(reader)
     assert ("20/20" in progress) == terminal
     assert terminal or progress == ""
-    assert out.count("slice:") == 20
+    assert out.count("sample:") == 20
     assert "\x1b" not in out
 
 
 def test_one_thread_is_one_thread(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for threads, text in ((1, ", 1 thread\n"), (2, ", 2 threads\n")):
-        assert main(["predict", str(model), "slice:0", "--threads", str(threads)]) == EXIT_OK
+        assert main(["predict", str(model), "sample:0", "--threads", str(threads)]) == EXIT_OK
         assert text in capsys.readouterr().out

@@ -12,7 +12,7 @@ from lapis.config import ActivationModes, preset
 from lapis.convert.agreement import spiking_executor, verify
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.simulate import Events
 from lapis.nn import calibrate, load_backbone
 from lapis.nn.pixels import normalise
@@ -27,7 +27,7 @@ def test_an_imported_backbone_answers_alike_as_integers_and_as_spikes(
     modes: ActivationModes, deit_weights: Path, tmp_path: Path
 ) -> None:
     preprocess = Preprocess(96)
-    images = np.stack([preprocess.resize(image) for image in load_slice().images[:9]])
+    images = np.stack([preprocess.resize(image) for image in load_sample().images[:9]])
     config = preset("lapis_tiny", image_size=96, classes=10, modes=modes).deployed()
     torch.manual_seed(0)
     model = load_backbone(deit_weights, config)

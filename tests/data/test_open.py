@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lapis.data.image_sources import find_sources
 from lapis.data.images import ArrayImages, spread
 from lapis.data.open import open_images
-from lapis.data.pictures import find_pictures
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 
@@ -111,7 +111,7 @@ def test_a_pipe_among_images_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     images = open_images(tmp_path, "test")
     with pytest.raises(UnreadableImageError, match="not a file"):
         images.read(2)
-    *good, bad = find_pictures([str(tmp_path)])
+    *good, bad = find_sources([str(tmp_path)])
     assert [picture.read().shape for picture in good] == [(5, 7, 3)] * 2
     with pytest.raises(UnreadableImageError, match="not a file"):
         bad.read()

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from lapis.cli import main
-from lapis.data.slice import CIFAR10_CLASSES
+from lapis.data.cifar_sample import CIFAR10_CLASSES
 
 CLASSES = 10
 TRAIN, TEST = 2, 1  # images per class

@@ -93,7 +93,7 @@ def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     from lapis import pack
     from lapis.cli import demo
     from lapis.convert.fold import from_model
-    from lapis.data.slice import CIFAR10_CLASSES
+    from lapis.data.cifar_sample import CIFAR10_CLASSES
     from lapis.report.page.demo_page import write_report
 
     folder = tmp_path_factory.mktemp("demo")
@@ -110,19 +110,19 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The results of a fine-tuning on a folder of packaged images, with a small network."""
     from lapis import pack
     from lapis.convert.fold import from_model
-    from lapis.data.own import open_own
-    from lapis.data.slice import load_slice
+    from lapis.data.cifar_sample import load_sample
+    from lapis.data.class_folders import open_class_folders
     from lapis.report.answers import answer_images
     from lapis.report.page.finetune_page import FineTuneResults
     from lapis.runtime.session import Session
 
     folder = tmp_path_factory.mktemp("finetune")
-    images, _ = load_slice()
+    images, _ = load_sample()
     for index in range(60):
         place = folder / "pictures" / OWN_NAMES[index % 3].replace("/", "∕")
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(images[index][: 32 - index % 2 * 8]).save(place / f"{index}.png")
-    held_out = open_own(folder / "pictures").held_out
+    held_out = open_class_folders(folder / "pictures").held_out
     model, _ = small_model(small_config(image_size=16, patch_size=8, classes=3, width=12), seed=5)
     pack.save(folder / "own.safetensors", from_model(model, class_names=held_out.classes))
     session = Session(folder / "own.safetensors")

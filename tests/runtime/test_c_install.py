@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lapis import assets
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.pack import load, pack
 from lapis.runtime import Session
 
@@ -45,7 +45,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pictures")
     paths = [folder / f"{index}.ppm" for index in range(IMAGES)]
-    for path, image in zip(paths, load_slice().images, strict=False):
+    for path, image in zip(paths, load_sample().images, strict=False):
         path.write_bytes(b"P6\n%d %d\n255\n" % image.shape[1::-1] + image.tobytes())
     return paths
 
@@ -113,7 +113,7 @@ HEADS = {
 def test_the_program_reads_every_head_of_a_ppm_and_refuses_what_is_none(
     prefix: Path, head: bytes, tmp_path: Path
 ) -> None:
-    image, path = load_slice().images[0], tmp_path / "odd.ppm"
+    image, path = load_sample().images[0], tmp_path / "odd.ppm"
     path.write_bytes(head + image.tobytes())
     done = subprocess.run([prefix / "bin" / "lapis-run", MODEL, path], capture_output=True, text=True)
     best = Session(MODEL).predict(image, k=1)[0][0]

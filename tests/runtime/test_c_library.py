@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lapis import assets, native
 from lapis.config import LapisConfig
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, pack
@@ -69,7 +69,7 @@ def test_it_answers_the_test_vector(file: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", assets.names())
 def test_it_answers_real_images_as_session_does(name: str) -> None:
-    images = load_slice().images[:REAL_IMAGES]
+    images = load_sample().images[:REAL_IMAGES]
     path = assets.find(name)
     assert path is not None
     session = Session(load(path))

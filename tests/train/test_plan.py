@@ -11,7 +11,7 @@ from PIL import Image
 
 from lapis import models
 from lapis.config import DEPLOYED_BITS, FLOAT_WEIGHTS, preset
-from lapis.data.own import OwnImages, open_own
+from lapis.data.class_folders import SplitImages, open_class_folders
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import save_network
@@ -23,12 +23,12 @@ TINY = preset("lapis_tiny")
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> OwnImages:
+def images(tmp_path: Path) -> SplitImages:
     for name in ("a", "b"):
         (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(50):
             Image.new("RGB", (4, 4)).save(tmp_path / "images" / name / f"{number}.png")
-    return open_own(tmp_path / "images")
+    return open_class_folders(tmp_path / "images")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_deployed_start_is_trained_in_its_own_configuration() -> None:
     assert stage_configs(config) == {"w6": config}
 
 
-def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: OwnImages, start: models.Opened) -> None:
+def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImages, start: models.Opened) -> None:
     made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(epochs=8.0))
     assert [recipe.start for recipe in made.stages.values()] == [
         str(tmp_path / "out" / name) for name in ("start.safetensors", "1_exact", "2_pow2")
@@ -94,7 +94,7 @@ def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: OwnImages,
     ],
 )
 def test_a_setting_that_contradicts_the_folder_is_refused(
-    tmp_path: Path, images: OwnImages, start: models.Opened, setting: str, words: str
+    tmp_path: Path, images: SplitImages, start: models.Opened, setting: str, words: str
 ) -> None:
     with pytest.raises(LapisError, match=words):
         make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(settings=(setting,)))

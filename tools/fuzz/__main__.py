@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from tools.fuzz.campaign import Campaign, corpus
 from tools.trust import note
 
@@ -31,7 +31,7 @@ def main() -> int:
     counts = {"loads": campaign.load(asked.loads), "runs": campaign.run(asked.runs)}
     campaign.scratch.cleanup()
     for name, found in counts.items():
-        say(f"{name}: {', '.join(f'{number:,} {what}' for what, number in found.items())}")
+        echo(f"{name}: {', '.join(f'{number:,} {what}' for what, number in found.items())}")
     if asked.record:
         for name, found in counts.items():
             if not sum(found.values()):

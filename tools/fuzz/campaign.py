@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lapis import native
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
@@ -143,7 +143,7 @@ class Campaign:
         self.failures.mkdir(parents=True, exist_ok=True)
         target = self.failures / f"{self.seed}-{number}.safetensors"
         target.write_bytes(data)
-        say(f"{target}: {why}", error=True)
+        echo(f"{target}: {why}", error=True)
 
 
 def check_verdict(data: bytes, accepted: bool) -> None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from tools.fuzz.campaign import CORPUS
 from tools.trust import note
 
@@ -41,7 +41,7 @@ def main() -> int:
     assert found is not None
     counts = {"files": int(found[1]), "edges reached": int(edges[-1]), "kept": kept, "failed": 0}
     note("fuzz, C reader", "make reader", counts)
-    say(", ".join(f"{number:,} {what}" for what, number in counts.items()))
+    echo(", ".join(f"{number:,} {what}" for what, number in counts.items()))
     return 0
 
 

@@ -22,7 +22,7 @@ from importlib.resources import files
 import lapis
 from lapis import native
 from lapis.deploy.synthetic import random_network
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.runtime import Session
 
 assert importlib.util.find_spec("torch") is None, "this environment was meant to have no torch"
@@ -30,7 +30,7 @@ assert "site-packages" in lapis.__file__, lapis.__file__
 assert (files("lapis") / "py.typed").is_file(), "type information is missing"
 assert native.available(), f"the wheel has no kernels: {native.describe()}"
 config = lapis.preset("lapis_tiny", image_size=32, classes=10, depth=2).deployed()
-network, images = random_network(config), load_slice().images[:2]
+network, images = random_network(config), load_sample().images[:2]
 fast, plain = Session(network), Session(network, native=False)
 assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
 PY

@@ -16,12 +16,12 @@ WATCHED_IMAGES = 256
 
 
 @dataclass
-class Scores:
+class Accuracy:
     """Counts over images, which can be added over processes; accuracies are in percent."""
 
     images: int = 0
-    right: int = 0
-    right_in_five: int = 0
+    top1_correct: int = 0
+    top5_correct: int = 0
     loss_sum: float = 0.0
     tally: Tally = field(default_factory=Tally)
     unreadable: list[str] = field(default_factory=list)
@@ -29,11 +29,11 @@ class Scores:
 
     @property
     def top1(self) -> float:
-        return 100 * self.right / max(1, self.images)
+        return 100 * self.top1_correct / max(1, self.images)
 
     @property
     def top5(self) -> float:
-        return 100 * self.right_in_five / max(1, self.images)
+        return 100 * self.top5_correct / max(1, self.images)
 
     @property
     def loss(self) -> float:
@@ -48,19 +48,19 @@ class Scores:
         ahead = (rows > label_logit) | ((rows == label_logit) & (np.arange(rows.shape[1]) < labels[:, None]))
         rank = ahead.sum(axis=1)
         self.images += len(labels)
-        self.right += int((rank == 0).sum())
-        self.right_in_five += int((rank < TOP).sum())
+        self.top1_correct += int((rank == 0).sum())
+        self.top5_correct += int((rank < TOP).sum())
         peak = rows.max(axis=1, keepdims=True)
         self.loss_sum += float((np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0] - label_logit[:, 0]).sum())
 
     @classmethod
-    def merged(cls, parts: list[Scores]) -> Scores:
+    def merged(cls, parts: list[Accuracy]) -> Accuracy:
         """The scores of all processes together."""
         total = cls()
         for part in parts:
             total.images += part.images
-            total.right += part.right
-            total.right_in_five += part.right_in_five
+            total.top1_correct += part.top1_correct
+            total.top5_correct += part.top5_correct
             total.loss_sum += part.loss_sum
             total.tally.merge(part.tally)
             total.unreadable += part.unreadable

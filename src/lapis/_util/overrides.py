@@ -13,7 +13,7 @@ from lapis.errors import LapisError
 Record = TypeVar("Record")
 
 
-def with_settings(record: Record, settings: Sequence[str]) -> Record:
+def apply(record: Record, settings: Sequence[str]) -> Record:
     """A copy with all `a.b=c` settings applied; the last value of a key counts. Errors name the nearest known key."""
     changes: dict[str, Any] = {}
     for key, text in pairs(settings, "--set").items():

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lapis._util.terminal import printable, say
+from lapis._util.terminal import echo, escape_control
 
 # Seconds between lines where there is no terminal.
 LINE_SECONDS = 20.0
@@ -19,7 +19,7 @@ class Display:
     """One task from 0 to `total`; a quiet display shows nothing."""
 
     def __init__(self, name: str, total: int, done: int = 0, quiet: bool = False) -> None:
-        name = printable(name)
+        name = escape_control(name)
         self.name, self.total, self.done, self.quiet = name, total, done, quiet
         self.console = Console(stderr=True)
         self.started, self.first, self.last_line = time.monotonic(), done, 0.0
@@ -54,16 +54,16 @@ class Display:
         now = time.monotonic()
         if not self.quiet and (now - self.last_line >= LINE_SECONDS or done >= self.total):
             self.last_line = now
-            say(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), error=True)
+            echo(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), error=True)
 
     def print_line(self, line: str) -> None:
         """Print a separate line above the bar."""
         if self.quiet:
             return
         if self.console.is_terminal:
-            self.bar.console.print(printable(line), highlight=False, markup=False)
+            self.bar.console.print(escape_control(line), highlight=False, markup=False)
         else:
-            say(line, error=True)
+            echo(line, error=True)
 
     def _left(self, now: float) -> str:
         steps = self.done - self.first

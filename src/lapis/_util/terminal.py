@@ -1,7 +1,7 @@
 """What reaches the terminal.
 
 Class names come with a model, file names with a folder, and both may hold anything. A control character among them
-could retitle the window or forge a line of our output, so every command prints through `say`.
+could retitle the window or forge a line of our output, so every command prints through `echo`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 
 
-def printable(text: object) -> str:
+def escape_control(text: object) -> str:
     """Foreign text as one line that any terminal shows as it is: what is not printable is written as its escape."""
     return "".join(map(_escaped, str(text)))
 
 
-def say(*lines: object, error: bool = False) -> None:
+def echo(*lines: object, error: bool = False) -> None:
     """Print each argument as one line on standard output, or on standard error; a line's end inside one is escaped."""
     # By `print` and not by click.echo, which would write across a progress bar.
-    print(*map(printable, lines), sep="\n", file=sys.stderr if error else sys.stdout, flush=True)
+    print(*map(escape_control, lines), sep="\n", file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def _escaped(letter: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lapis import models, native
 from lapis.bench.machine import processor
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy import run
 from lapis.runtime import Session
 
@@ -129,7 +129,7 @@ def _gpu_answers() -> Check:
 def _deployed_bits() -> Check:
     """The engine of this machine against the integer model in numpy, which defines the answer."""
     network, session = models.open(MODEL).network(), Session(MODEL)
-    pixels = session.read(load_slice().images[:IMAGES])
+    pixels = session.read(load_sample().images[:IMAGES])
     same = np.array_equal(session.watch_integers(pixels).logits, run(network, pixels))
     return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
 
@@ -141,7 +141,7 @@ def _executor_bits() -> Check:
     from lapis.convert.torch_executor import TorchExecutor
 
     network = models.open(MODEL).network()
-    pixels = Session(MODEL).read(load_slice().images[:IMAGES])
+    pixels = Session(MODEL).read(load_sample().images[:IMAGES])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     made = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device))
     same = np.array_equal(made.cpu().numpy(), run(network, pixels))
@@ -154,7 +154,7 @@ def _equal_bits(who: str, same: bool, advice: str) -> Check:
 
 
 def _deployed_speed(seconds: float) -> Check:
-    session, image = Session(MODEL), load_slice().images[:1]
+    session, image = Session(MODEL), load_sample().images[:1]
     rate = _per_second(lambda: session.run(image), seconds)
     return Check("speed, one image at a time", "ok", f"{rate:.0f} images/s with {MODEL}, 1 thread ({session.executor})")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lapis import models
 from lapis.bench.networks import SHAPES, random_images, sparse_network
 from lapis.bench.runner import quartiles, ratio_quartiles, take_turns
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Simulated, Simulator
 from lapis.deploy.simulate_native import NativeSimulator
@@ -40,7 +40,7 @@ class Subject(NamedTuple):
     def of_model(cls, model: str) -> Subject:
         """A model on the first packaged picture."""
         network = models.open(model).network()
-        return cls(model, network, network.preprocess.resize(load_slice().images[0])[None])
+        return cls(model, network, network.preprocess.resize(load_sample().images[0])[None])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import shell_complete
 
 import lapis
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.groups import Commands
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_OK, LapisError
 
@@ -121,19 +121,19 @@ def _run(words: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        say("lapis: interrupted", error=True)
+        echo("lapis: interrupted", error=True)
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         usage = io.StringIO()
         error.show(usage)
-        say(*usage.getvalue().rstrip("\n").split("\n"), error=True)
+        echo(*usage.getvalue().rstrip("\n").split("\n"), error=True)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
     except (LapisError, OSError, MemoryError) as error:
         if "--debug" in words:
             _say_traceback(error)
-        say(f"lapis: error: {_short(error)}", error=True)
+        echo(f"lapis: error: {_short(error)}", error=True)
         return EXIT_BAD_INPUT
     return result if isinstance(result, int) else EXIT_OK
 
@@ -141,7 +141,7 @@ def _run(words: list[str]) -> int:
 def _say_traceback(error: BaseException) -> None:
     """Print where an error came from. A place has several lines; a message is one, which it could forge."""
     for entry in traceback.format_exception(error):
-        say(*(entry.rstrip("\n").split("\n") if entry.startswith("  File ") else [entry.strip("\n")]), error=True)
+        echo(*(entry.rstrip("\n").split("\n") if entry.startswith("  File ") else [entry.strip("\n")]), error=True)
 
 
 def _short(error: BaseException) -> str:

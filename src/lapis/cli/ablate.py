@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, RECIPE, Named
 from lapis.cli.options import (
     data_folder,
@@ -98,9 +98,9 @@ def command(
         records, first = _trained(rows, _seeds(seeds), data, folder, device, quiet)
     facts = {"study": study, "recipe": recipe, "interrupted": records is None, "out": str(folder)}
     if records is None:
-        say(f"stopped; the same command continues {folder}", error=True)
+        echo(f"stopped; the same command continues {folder}", error=True)
         if as_json and first:
-            say(json.dumps(facts))
+            echo(json.dumps(facts))
         return EXIT_INTERRUPTED
     if first:
         _report(chosen, records, facts, as_json)
@@ -114,9 +114,9 @@ def _report(study: Study, records: list[dict[str, Any]], facts: dict[str, Any], 
     title = f"{study.name}: {facts['recipe']}, {records[0]['steps']} steps, {seeds} seed{'s' * (seeds > 1)}"
     files = write_study(study, title, records, Path(facts["out"]))
     if as_json:
-        say(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
+        echo(json.dumps({**facts, "rows": records, "files": [str(file) for file in files]}))
     else:
-        say(title, *table(study, records).split("\n"), *(f"wrote {file}" for file in files))
+        echo(title, *table(study, records).split("\n"), *(f"wrote {file}" for file in files))
 
 
 def _trained(

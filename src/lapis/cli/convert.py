@@ -11,7 +11,7 @@ import click
 
 from lapis import models
 from lapis._util.files import check_target, save_figure
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
 from lapis.data.open import resized_batches, some_images
@@ -28,7 +28,7 @@ BATCH = 4
 
 @click.command()
 @click.argument("model", type=MODEL)
-@data_option("Folder with test images; the packaged CIFAR-10 slice by default")
+@data_option("Folder with test images; the packaged CIFAR-10 sample by default")
 @images_option(2)
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
 @click.option(
@@ -88,7 +88,7 @@ def command(
     if picture is not None:
         _draw(network, first, neuron, picture)
         record["picture"] = str(picture)
-    say(*([json.dumps(record)] if as_json else _table(record)))
+    echo(*([json.dumps(record)] if as_json else _table(record)))
     return EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""`lapis demo`: check what Lapis promises on real images."""
+"""`lapis demo`: check Lapis on real images."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis._util.files import check_folder
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bench.machine import processor
 from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option, trained_on_note
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.images import Labels
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.preprocess import Pixels
 from lapis.report import checks
 from lapis.report.page import write_page
@@ -59,7 +59,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
 
     def report(step: str, line: str) -> None:
         if not silent:
-            say(f"{step:<9} {line}")
+            echo(f"{step:<9} {line}")
 
     started = time.perf_counter()
     check_folder(out, "--out")
@@ -74,12 +74,12 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     report_file = out / "index.html"
     write_report(report_file, results)
     if as_json:
-        say(*json.dumps(facts(results) | {"report": str(report_file)}, indent=2).split("\n"))
+        echo(*json.dumps(facts(results) | {"report": str(report_file)}, indent=2).split("\n"))
     elif quiet:
-        say(report_file)
+        echo(report_file)
     else:
         report("report", str(report_file))
-    return EXIT_OK if results.equality.holds else EXIT_BROKEN_PROMISE
+    return EXIT_OK if results.equality.holds else EXIT_CHECK_FAILED
 
 
 def run_checks(path: Path, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
@@ -99,7 +99,7 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
 
     equality = checks.compare_executors(subject, images)
     for agreement in equality.agreements:
-        verdict = "" if agreement.holds else " - A PROMISE IS BROKEN"
+        verdict = "" if agreement.holds else " - FAIL: more than the tolerance"
         report(
             "verify",
             f"{agreement.name} = integers on {agreement.images} images: "
@@ -128,7 +128,7 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
         subject.network,
         images[0],
         model=path.stem,
-        picture=f"slice:{first}",
+        picture=f"sample:{first}",
         label=CIFAR10_CLASSES[labels[0]],
     )
     page = out / "explain.html"
@@ -158,7 +158,7 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
-        from lapis.train.sets import SLICE_TRAINS
+        from lapis.train.sets import SAMPLE_TRAINS
     except ImportError as error:
         raise LapisError("training needs torch: pip install 'lapis-snn[train]', or give a packed --model") from error
     folder = _unused(out / "run")
@@ -175,17 +175,17 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
     size = pack.save(path, models.open(folder).network())
     description = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
-        f"{SLICE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
+        f"{SAMPLE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
         "shows all steps; its accuracy is low after a minute on a few hundred images."
     )
-    report("train", f"{summary['steps']} steps on {SLICE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
+    report("train", f"{summary['steps']} steps on {SAMPLE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
     report("pack", f"{path}, {size:,} bytes")
     return path, description
 
 
 def _unseen(path: Path, trained: tuple[int, ...]) -> tuple[Pixels, Labels, int]:
     """The packaged images that a network was not trained on, their labels, and the number of the first."""
-    images, labels = load_slice()
+    images, labels = load_sample()
     kept = np.setdiff1d(np.arange(len(images)), trained)
     if len(kept) < SHOWN:
         raise LapisError(f"{path} was trained on all but {len(kept)} of the packaged images; the demo needs {SHOWN}")

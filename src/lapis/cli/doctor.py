@@ -7,10 +7,10 @@ import json
 
 import click
 
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bench.doctor import checks
 from lapis.cli.options import json_option
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK
 
 MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAILED "}
 
@@ -35,11 +35,11 @@ def command(seconds: float, as_json: bool) -> int:
     for check in checks(seconds):
         found.append(check)
         if not as_json:
-            say(f"{MARKS[check.state]}  {check.name}: {check.found}")
+            echo(f"{MARKS[check.state]}  {check.name}: {check.found}")
             if check.advice and check.state != "ok":
-                say(f"         {check.advice}")
+                echo(f"         {check.advice}")
     sound = all(check.state != "failed" for check in found)
     if as_json:
         facts = {"sound": sound, "checks": [dataclasses.asdict(check) for check in found]}
-        say(*json.dumps(facts, indent=2).split("\n"))
-    return EXIT_OK if sound else EXIT_BROKEN_PROMISE
+        echo(*json.dumps(facts, indent=2).split("\n"))
+    return EXIT_OK if sound else EXIT_CHECK_FAILED

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from lapis import models
+from lapis._util import overrides
 from lapis._util import run_layout as runs
 from lapis._util.files import check_target, csv_text, write_text
 from lapis._util.metrics import WATCHED_IMAGES
-from lapis._util.overrides import pairs, with_settings
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
 from lapis.cli.console import TableConsole
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
@@ -25,7 +25,7 @@ from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs
 from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
-from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report import energy_table
 from lapis.report.energy_chart import energy_chart
 from lapis.runtime import Session
@@ -92,7 +92,7 @@ def command(
             raise LapisError("--chart draws the estimate of a MODEL; --paper prints a table, which --csv writes")
         _show_paper(as_json, csv)
         return
-    config, rho, source = subject(model, data, activities, pairs(activity, "--activity"), set_)
+    config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
     result = estimate(config, rho, convention, table, terms)
     every = side_by_side(config, rho, table, terms) if compare else []
@@ -104,34 +104,34 @@ def command(
             "conventions": [other.summary() for other in every],
             "written": [str(path) for path in written],
         }
-        say(json.dumps(content))
+        echo(json.dumps(content))
         return
-    say(_heading(model, config), f"activities: {source}")
+    echo(_heading(model, config), f"activities: {source}")
     _show(result, per_block)
     if result.convention is GATES:
         _show_paper_beside(config, rho, terms)
     if every:
-        say("")
+        echo("")
         TableConsole().print(energy_table.conventions(every))
     for path in written:
-        say(f"wrote {path} ({path.stat().st_size} bytes)")
+        echo(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
 def _show(result: Estimate, per_block: bool) -> None:
     table, terms = result.costs, result.memory
     included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
-    say(f"{result.convention.name} convention: {result.convention.counted}")
-    say(f"costs: {table.name} ({table.node}); memory access {included}")
+    echo(f"{result.convention.name} convention: {result.convention.counted}")
+    echo(f"costs: {table.name} ({table.node}); memory access {included}")
     if table.unit is not None:
-        say(f"all costs are ratios to one {table.unit.operation}, taken as {table.unit.pj:g} pJ: {table.unit.source}")
-    say("")
+        echo(f"all costs are ratios to one {table.unit.operation}, taken as {table.unit.pj:g} pJ: {table.unit.source}")
+    echo("")
     TableConsole().print(energy_table.operators(result, per_block))
 
 
 def _show_paper_beside(config: LapisConfig, rho: Activities, terms: Memory) -> None:
     """The same network as the paper counts and prices it."""
     paper = estimate(config, rho, "paper", memory=terms)
-    say(
+    echo(
         f"paper convention, {paper.costs.name} costs: attention path {paper.attention_mj:.4f} mJ, whole model "
         f"{paper.energy_mj:.4f} mJ, {paper.ratio:.1f}x less than dense"
     )
@@ -162,10 +162,10 @@ def subject(
     if model is None and not tally_file:
         raise LapisError(f"no MODEL given; use a trained or packed model, or a preset: {', '.join(sorted(PRESETS))}")
     if given:
-        config = with_settings(_config_of(str(model)), changes)
+        config = overrides.apply(_config_of(str(model)), changes)
         return config, Activities.uniform(config, _rates(given)), "given"
     config, tally, source = _tallied(model, data, tally_file)
-    return with_settings(config, changes), Activities.measured(config, tally), source
+    return overrides.apply(config, changes), Activities.measured(config, tally), source
 
 
 def _tallied(model: str | None, data: str | None, tally_file: Path | None) -> tuple[LapisConfig, Tally, str]:
@@ -202,7 +202,7 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
     After this, measured and given activities are treated the same.
     """
     if data is None:
-        images, image_source = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 slice"
+        images, image_source = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 sample"
     else:
         images, image_source = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
     source = f"measured on {len(images)} images of {image_source}"
@@ -267,23 +267,23 @@ def _show_paper(as_json: bool, csv: Path | None) -> None:
             "solutions": [_solution(solved) for solved in solutions],
             "all_equal_or_explained": explained,
         }
-        say(json.dumps(content))
+        echo(json.dumps(content))
     else:
         console = TableConsole()
         console.print(energy_table.paper(shown))
         for figure in shown:
             if figure.difference and not figure.equal:
-                say(f"{figure.printed} {figure.unit}: {figure.difference}.")
+                echo(f"{figure.printed} {figure.unit}: {figure.difference}.")
         for solved in solutions:
-            say("", f"Activities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):")
+            echo("", f"Activities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):")
             console.print(energy_table.solution(solved))
-        say(
+        echo(
             "",
             "E1..E4 are the middles of the ranges that the printed digits and ratios allow. "
             "Only the sums a, m and x can be found; ours above split them evenly.",
         )
     if not explained:
-        raise click.exceptions.Exit(EXIT_BROKEN_PROMISE)
+        raise click.exceptions.Exit(EXIT_CHECK_FAILED)
 
 
 def _solution(solved: Solution) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lapis import models
-from lapis._util.metrics import WATCHED_IMAGES, Scores
+from lapis._util.metrics import WATCHED_IMAGES, Accuracy
 from lapis._util.progress import Display
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
@@ -144,7 +144,7 @@ def command(
     else:
         record = _torch(opened, images, imported, View(normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
-    say(*([json.dumps(record)] if as_json else table(record)))
+    echo(*([json.dumps(record)] if as_json else table(record)))
 
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _import_config(dense: LapisConfig, preset: str | None, size: int | None) -> 
     return dense.replace(**changes) if preset is None else preset_config(preset, **changes)
 
 
-def _note(scores: Scores) -> str:
+def _note(scores: Accuracy) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 

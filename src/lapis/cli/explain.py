@@ -11,7 +11,7 @@ import click
 
 from lapis._util.files import check_target
 from lapis._util.progress import Display
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.errors import LapisError
@@ -43,7 +43,7 @@ PATIENCE_SECONDS = 2.0
 def command(model: str, image: str | None, out: Path, live: bool, evidence: bool, as_json: bool, quiet: bool) -> None:
     """Write one HTML file that shows how MODEL classified IMAGE: what decided, attention, spikes and energy.
 
-    MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or slice:N
+    MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or sample:N
     for one of the packaged CIFAR-10 images. The page needs no internet. It computes attention from the spike times of
     this run, or shows the weights recorded in it where the relation has no deployed form. With --live
     the page takes pictures itself, from a file, the clipboard or the camera.
@@ -65,11 +65,11 @@ def command(model: str, image: str | None, out: Path, live: bool, evidence: bool
 def _write_live(model: str, image: str | None, out: Path, as_json: bool, quiet: bool) -> None:
     size = write_live_page(out, model, image)
     if as_json:
-        say(*json.dumps({"page": str(out), "bytes": size}, indent=2).split("\n"))
+        echo(*json.dumps({"page": str(out), "bytes": size}, indent=2).split("\n"))
     elif quiet:
-        say(out)
+        echo(out)
     else:
-        say(f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on")
+        echo(f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on")
 
 
 def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool, quiet: bool) -> None:
@@ -91,9 +91,9 @@ def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool,
     fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
     if as_json:
         facts = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}
-        say(*json.dumps(facts, indent=2).split("\n"))
+        echo(*json.dumps(facts, indent=2).split("\n"))
     elif quiet:
-        say(out)
+        echo(out)
     else:
-        say(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
-        say(f"{out}  {size / 1e6:.2f} MB, opens in any browser")
+        echo(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
+        echo(f"{out}  {size / 1e6:.2f} MB, opens in any browser")

@@ -9,7 +9,7 @@ import click
 
 from lapis import models
 from lapis._util.files import check_target, write_atomically
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bridges.onnx_export import export
 from lapis.bridges.onnx_narrow import export_narrow
 from lapis.cli.completion import MODEL
@@ -72,5 +72,5 @@ def command(model: str, out: Path | None, runtime: str, as_json: bool) -> int:
         note,
         f"images: uint8 (batch, {side}, {side}, 3); integer_logits: {kind} and logits: float32 (batch, {classes})",
     ]
-    say(*([json.dumps(record)] if as_json else lines))
+    echo(*([json.dumps(record)] if as_json else lines))
     return EXIT_OK

@@ -11,10 +11,10 @@ import click
 from lapis import models
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.progress import Display
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
-from lapis.data.own import OwnImages, open_own
+from lapis.data.class_folders import SplitImages, open_class_folders
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.report.answers import answer_images
 from lapis.report.page.finetune_page import FineTuneResults, write_finetune_page
@@ -73,7 +73,7 @@ def command(
     from lapis.train.finetune import finetune, is_started
     from lapis.train.plan import Choices, make_plan
 
-    images = open_own(folder)
+    images = open_class_folders(folder)
     name = folder.resolve().name or "network"
     choices = Choices(epochs, None if teacher is None else models.open(teacher), settings)
     plan = make_plan(folder, images, models.open(start), out or Path("runs") / f"finetune_{name}", name, choices)
@@ -83,7 +83,7 @@ def command(
 
     def report(step: str, text: str) -> None:
         if not quiet and not as_json:
-            say(f"{step:<9} {text}")
+            echo(f"{step:<9} {text}")
 
     _print_plan(plan, started, report)
     processes = join(device)
@@ -94,17 +94,17 @@ def command(
     finally:
         leave(processes)
     if result is None:
-        say(f"stopped; the same command continues {plan.out}", error=True)
+        echo(f"stopped; the same command continues {plan.out}", error=True)
         if as_json:
-            say(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
+            echo(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
         return EXIT_INTERRUPTED
     shown = _finish(plan, result, threads or 1, quiet)
-    say(*([json.dumps(shown)] if as_json else _lines(shown)))
+    echo(*([json.dumps(shown)] if as_json else _lines(shown)))
     return EXIT_OK
 
 
 def _print_plan(plan: Plan, started: bool, report: Any) -> None:
-    images: OwnImages = plan.images
+    images: SplitImages = plan.images
     names = ", ".join(images.classes[:6]) + (", ..." if len(images.classes) > 6 else "")
     held = "a fifth of each class, by file name" if images.split else "the folder's own"
     report("images", f"{len(images.train)} to train on, {len(images.held_out)} held out ({held})")

@@ -13,7 +13,7 @@ import click
 
 import lapis
 from lapis import models, native
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.runtime import Session
@@ -41,13 +41,13 @@ def command(model: str | None, as_json: bool) -> None:
     if model is not None:
         facts["model"] = memory_of(model)
     if as_json:
-        say(*json.dumps(facts, indent=2).split("\n"))
+        echo(*json.dumps(facts, indent=2).split("\n"))
         return
     if model is not None:
         facts |= _in_words(facts["model"])
     width = max(map(len, facts))
     for name, value in facts.items():
-        say(f"{name:<{width}}  {value}")
+        echo(f"{name:<{width}}  {value}")
 
 
 def report() -> dict[str, str]:

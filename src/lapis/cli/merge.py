@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lapis._util.files import read_json
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.evaluate import table
 from lapis.cli.options import json_option
 from lapis.config import LapisConfig
@@ -35,7 +35,7 @@ def command(results: tuple[Path, ...], as_json: bool) -> None:
       lapis merge part0.json part1.json part2.json part3.json
     """
     record = _merged([_read(path) for path in results])
-    say(*([json.dumps(record)] if as_json else table(record)))
+    echo(*([json.dumps(record)] if as_json else table(record)))
 
 
 def _merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def data_option(text: str) -> Decorator:
 def data_folder(dataset: str, data: Path | None) -> Path | None:
     """The data folder; LAPIS_DATA serves other recipes and does not count for one on the packaged images."""
     source = click.get_current_context().get_parameter_source("data")
-    return None if dataset == "slice" and source is ParameterSource.ENVIRONMENT else data
+    return None if dataset == "sample" and source is ParameterSource.ENVIRONMENT else data
 
 
 def images_option(default: int) -> Decorator:

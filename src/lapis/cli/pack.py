@@ -11,7 +11,7 @@ import click
 
 from lapis import hub, models
 from lapis._util.files import check_target
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import AFFINITY_BITS, preset
@@ -67,7 +67,7 @@ def command(
     check_target(out, "--out")
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
-        say(*([json.dumps({"sizes": rows})] if as_json else _table(rows)))
+        echo(*([json.dumps({"sizes": rows})] if as_json else _table(rows)))
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")
@@ -90,7 +90,7 @@ def command(
     lines = [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"]
     if not network.exact:
         lines.append("Its weights are floats: executors agree up to the order of their sums, not bit for bit.")
-    say(*([json.dumps(record)] if as_json else lines))
+    echo(*([json.dumps(record)] if as_json else lines))
     return EXIT_OK
 
 

@@ -15,11 +15,11 @@ import click
 
 from lapis._util.files import check_target, csv_text, write_text
 from lapis._util.progress import Display
-from lapis._util.terminal import printable, say
+from lapis._util.terminal import echo, escape_control
 from lapis.bench.machine import thread_count
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option, low_memory_option, quiet_option
-from lapis.data.pictures import Picture, find_pictures
+from lapis.data.image_sources import ImageSource, find_sources
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
 from lapis.runtime import Prediction, Session
 
@@ -71,25 +71,25 @@ def command(
     """Classify IMAGES. A packed MODEL runs without torch; a run or a checkpoint is converted first.
 
     IMAGES are files, folders (with the folders below them), patterns such as 'photos/*.jpg', - for the bytes of one
-    image on standard input, or slice:N for one of the packaged CIFAR-10 images. An image that cannot be read is
+    image on standard input, or sample:N for one of the packaged CIFAR-10 images. An image that cannot be read is
     reported and the others are answered; the exit code is then 3.
 
     \b
     Example:
       lapis predict model.safetensors photo.jpg --top 3
-      lapis predict lapis_tiny_cifar10 photos slice:7 --csv answers.csv
+      lapis predict lapis_tiny_cifar10 photos sample:7 --csv answers.csv
     """
     check_target(csv, "--csv")
-    session, pictures = Session(model, threads, not plain, low_memory), find_pictures(images)
+    session, pictures = Session(model, threads, not plain, low_memory), find_sources(images)
     started, answers = time.perf_counter(), []
     hidden = quiet or not sys.stderr.isatty() or len(pictures) <= BATCH
     with Display("predict", len(pictures), quiet=hidden) as display:
         for answer in _answers(session, pictures, top):
             answers.append(answer)
             if answer.error:
-                say(f"lapis: error: {answer.error}", error=True)
+                echo(f"lapis: error: {answer.error}", error=True)
             elif not as_json:
-                say(*_lines(answer))
+                echo(*_lines(answer))
             display.update(len(answers))
     seconds = time.perf_counter() - started
     unreadable = [answer for answer in answers if answer.error]
@@ -99,19 +99,19 @@ def command(
         write_text(written, csv_text([row for answer in answers for row in answer.rows()], COLUMNS))
     if as_json:
         record = {"model": model, "executor": session.executor, "seconds": seconds, **_lists(answers)}
-        say(json.dumps(record | {"written": None if written is None else str(written)}))
+        echo(json.dumps(record | {"written": None if written is None else str(written)}))
     elif answered:
         how = f"{session.executor}, {thread_count(threads)}"
         failed = f"; {len(unreadable)} could not be read" if unreadable else ""
-        say(f"{seconds / answered * 1e3:.1f} ms per image: {answered} in all, {how}{failed}")
+        echo(f"{seconds / answered * 1e3:.1f} ms per image: {answered} in all, {how}{failed}")
         if written is not None:
-            say(f"wrote {written} ({written.stat().st_size} bytes)")
+            echo(f"wrote {written} ({written.stat().st_size} bytes)")
     if not unreadable:
         return EXIT_OK
     return EXIT_INCOMPLETE if answered else EXIT_BAD_INPUT
 
 
-def _answers(session: Session, pictures: Sequence[Picture], top: int) -> Iterator[Answer]:
+def _answers(session: Session, pictures: Sequence[ImageSource], top: int) -> Iterator[Answer]:
     """An answer per picture, in order, as soon as its batch is done."""
     for start in range(0, len(pictures), BATCH):
         batch = pictures[start : start + BATCH]
@@ -128,7 +128,7 @@ def _answers(session: Session, pictures: Sequence[Picture], top: int) -> Iterato
 
 
 def _lines(answer: Answer) -> list[str]:
-    names = [printable(one.name) for one in answer.classes]
+    names = [escape_control(one.name) for one in answer.classes]
     width = max(map(len, names))
     shares = (100 * one.score for one in answer.classes)
     return [answer.image, *(f"  {name:{width}}  {share:5.1f} %" for name, share in zip(names, shares, strict=True))]

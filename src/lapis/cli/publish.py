@@ -18,10 +18,10 @@ import click
 
 from lapis import hub, models, pack
 from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option
-from lapis.errors import EXIT_BROKEN_PROMISE, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
 
 
@@ -79,10 +79,10 @@ def command(
         write_text(place / hub.CARD_FILE, card(Facts(name, license, dataset, sizes, evaluated, verified, energy)))
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
-        say(json.dumps({"folder": str(folder), "name": name, "files": sizes}))
+        echo(json.dumps({"folder": str(folder), "name": name, "files": sizes}))
         return
-    say(*(f"{folder / file}  {size:,} bytes" for file, size in sizes.items()))
-    say(f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}")
+    echo(*(f"{folder / file}  {size:,} bytes" for file, size in sizes.items()))
+    echo(f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}")
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _run(place: Path, verb: str, options: list[str], data: Path | None) -> Measu
         env=environment,
         capture_output=True,
     )
-    if ran.returncode == EXIT_BROKEN_PROMISE:
+    if ran.returncode == EXIT_CHECK_FAILED:
         raise LapisError(f"`{shown}` found executors that disagree; such a network is not published")
     if ran.returncode:
         lines = ran.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ran.returncode}"]

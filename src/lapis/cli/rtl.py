@@ -15,13 +15,13 @@ import numpy as np
 
 from lapis import models, native
 from lapis._util.files import check_folder, check_target, new_folder, save_figure
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.config import nearest
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.network import Network
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.preprocess import Pixels
 from lapis.report.gates_figure import gates_figure
 from lapis.report.gates_table import lane_lines
@@ -125,8 +125,8 @@ def command(model: str, out: Path | None, as_json: bool, **options: Any) -> int:
         lines += _measure(network, asked, record)
     if asked.fpga:
         lines += _place(network, asked, record)
-    say(*([json.dumps(record)] if as_json else lines))
-    return EXIT_OK if equal else EXIT_BROKEN_PROMISE
+    echo(*([json.dumps(record)] if as_json else lines))
+    return EXIT_OK if equal else EXIT_CHECK_FAILED
 
 
 def _check(out: Path | None, asked: Options) -> None:
@@ -196,7 +196,7 @@ def _write(out: Path, network: Network, circuit: Head) -> list[str]:
 
 def _verify(network: Network, rows: int, simulator: str) -> list[Verified]:
     tools.require(simulator)
-    images = _images(network, check_rows(rows, len(load_slice().images), network))
+    images = _images(network, check_rows(rows, len(load_sample().images), network))
     with _scratch() as folder:
         found = [verify(network, images, folder, simulator, rows)]
     if simulator != "icarus":
@@ -213,7 +213,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _images(network: Network, count: int) -> Pixels:
-    return np.stack([network.preprocess.resize(image) for image in load_slice().images[:count]])
+    return np.stack([network.preprocess.resize(image) for image in load_sample().images[:count]])
 
 
 def _written_lines(out: Path, circuit: Head, files: int) -> list[str]:

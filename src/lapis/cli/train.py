@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
     data_folder,
@@ -68,13 +68,13 @@ def command(
     if recipe is None:
         listed = {name: recipes.summary(name) for name in recipes.names()}
         width = max(map(len, listed))
-        say(*([json.dumps(listed)] if as_json else [f"{n:<{width}}  {text}" for n, text in listed.items()]))
+        echo(*([json.dumps(listed)] if as_json else [f"{n:<{width}}  {text}" for n, text in listed.items()]))
         return EXIT_OK
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
     chosen = recipes.load(recipe).with_overrides([*changes, *settings])
     if show:
-        say(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
+        echo(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
         return EXIT_OK
     processes = join(device)
     try:
@@ -84,7 +84,7 @@ def command(
     finally:
         leave(processes)
     if processes.first:
-        say(json.dumps(summary) if as_json else _line(summary))
+        echo(json.dumps(summary) if as_json else _line(summary))
     return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK
 
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from lapis import models
 from lapis._util.files import check_target, write_atomically
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.deploy.network import named_arrays
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.pack import pack
 from lapis.pack.format import DTYPES, LENGTH_BYTES, METADATA_KEY, VERSION, entries
 from lapis.pack.reader import read_metadata
@@ -67,8 +67,8 @@ def command(file: str, out: Path | None, as_json: bool) -> int:
         np.savez(buffer, allow_pickle=False, **{name: array for name, array, _ in named_arrays(network)})
         write_atomically(out, buffer.getvalue())
         record["written"] = str(out)
-    say(*([json.dumps(record)] if as_json else _table(record)))
-    return EXIT_OK if kept else EXIT_BROKEN_PROMISE
+    echo(*([json.dumps(record)] if as_json else _table(record)))
+    return EXIT_OK if kept else EXIT_CHECK_FAILED
 
 
 def _version(path: Path) -> int:

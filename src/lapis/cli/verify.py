@@ -11,7 +11,7 @@ import click
 
 from lapis import models, native
 from lapis._util.progress import Display
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bridges.onnx_run import onnx_executors
 from lapis.bridges.openvino_run import openvino_executors
 from lapis.cli.completion import MODEL
@@ -22,7 +22,7 @@ from lapis.data.open import all_images, held_out, resized_batches
 from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK, LapisError
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.models import Opened
 from lapis.runtime.engine import Engine
 
@@ -37,14 +37,14 @@ EXECUTORS = {
     "openvino": "the file exported for OpenVINO, there with one and two threads, and in ONNX Runtime",
 }
 REFERENCES = {"integers": "the integer model", "native": "the native engine"}
-PROMISES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
+TOLERANCES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
 BATCH = 8
 LARGEST_BATCH = 1024
 
 
 @click.command()
 @click.argument("model", type=MODEL)
-@data_option("Folder with test images; the packaged CIFAR-10 slice by default")
+@data_option("Folder with test images; the packaged CIFAR-10 sample by default")
 @images_option(16)
 @click.option(
     "--only",
@@ -84,7 +84,7 @@ def command(
     and in FP32 as it was trained. With --only onnx it compares the file of `lapis export` in ONNX Runtime, with --only
     openvino the one for OpenVINO. MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A
     packed file has no trained network to compare with. With integer weights the codes must be equal bit for bit; the
-    first code that differs is named. Exit 0 only if every promise holds.
+    first code that differs is named. Exit 0 only if all agree.
 
     \b
     Example:
@@ -109,8 +109,8 @@ def command(
         report = verify(network, executors, batches, display.update, stand_in)
     facts = {"model": model, "trained_on": len(whole) - len(unseen)}
     record = facts | _record(report, network, events)
-    say(*([json.dumps(record)] if as_json else _table(record)))
-    return EXIT_OK if report.holds else EXIT_BROKEN_PROMISE
+    echo(*([json.dumps(record)] if as_json else _table(record)))
+    return EXIT_OK if report.holds else EXIT_CHECK_FAILED
 
 
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
@@ -144,7 +144,7 @@ def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
         "images": report.reference.images,
         "exact": network.exact,
         "window": network.config.window,
-        "promises_hold": report.holds,
+        "checks_passed": report.holds,
         "reference": report.reference.name,
         "executors": {agreement.name: agreement.to_dict() for agreement in (report.reference, *report.agreements)},
     }
@@ -193,7 +193,7 @@ def _table(record: dict[str, Any]) -> list[str]:
         lines.append(trained_on_note(record["trained_on"]))
     if not record["exact"]:
         lines.append("Its weights are floats: executors agree up to the order of their sums.")
-    lines.append(f"{'':15} {'promise':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
+    lines.append(f"{'':15} {'tolerance':12} {'codes':>12} {'differ':>9} {'by':>4} {'top-1 same':>11} {'s/image':>8}")
     for name, row in record["executors"].items():
         if name == record["reference"]:
             continue
@@ -201,7 +201,7 @@ def _table(record: dict[str, Any]) -> list[str]:
         codes = f"{row['codes']:,}" if row["codes"] else "logits only"
         differing = row["codes_differing"] if row["codes"] else row["images_with_other_logits"]
         lines.append(
-            f"{name:15} {PROMISES[row['promise']]:12} {codes:>12} {differing:9,} "
+            f"{name:15} {TOLERANCES[row['tolerance']]:12} {codes:>12} {differing:9,} "
             f"{row['largest_code_difference']:4} {row['same_top1']:>5}/{row['images']:<5} "
             f"{row['seconds_per_image']:8.3f}  {_verdict(row)}"
         )
@@ -216,11 +216,15 @@ def _table(record: dict[str, Any]) -> list[str]:
             f"one image as spikes: {facts['spikes_per_image']:,.0f} spikes, "
             f"{facts['synaptic_operations_per_image']:,.0f} synaptic operations, {facts['latency_steps']} steps"
         )
-    lines.append("every promise holds" if record["promises_hold"] else "A PROMISE IS BROKEN")
+    lines.append(
+        "PASS: every executor agrees"
+        if record["checks_passed"]
+        else "FAIL: an executor differs by more than its tolerance"
+    )
     return lines
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    if row["promise"] == "none":
+    if row["tolerance"] == "none":
         return ""
     return "holds" if row["holds"] else "BROKEN"

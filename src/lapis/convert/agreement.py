@@ -1,6 +1,6 @@
 """Compare executors with the integer model: the logits, and every code at every measuring point of every block.
 
-An executor is a function from bytes to integer logits and a trace, and its promise says how well it must agree.
+An executor is a function from bytes to integer logits and a trace, and its tolerance says how well it must agree.
 `verify` compares any number of executors, given as a table of name -> Executor.
 """
 
@@ -23,7 +23,7 @@ from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point, Trace, Watched
 
 # equal: every bit. ties: the same codes, except for a share where float rounding decides. none: only reported.
-Promise = Literal["equal", "ties", "none"]
+Tolerance = Literal["equal", "ties", "none"]
 # The share of codes that may differ at one point if a float sum is compared with an integer one. Affinities of 15 bits
 # change a readout by about 1e-4 of a step, and in one row in about 1e5 they change its power of two.
 TIE_SHARE = 2e-3
@@ -31,10 +31,10 @@ TIE_SHARE = 2e-3
 
 @dataclass(frozen=True)
 class Executor:
-    """A way to run a network, and what it promises with respect to the integer model."""
+    """A way to run a network, and how far it may differ from the integer model."""
 
     run: Callable[[Pixels], Watched]
-    promise: Promise
+    tolerance: Tolerance
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Agreement:
     """One executor against the integer model, over all images."""
 
     name: str
-    promise: Promise
+    tolerance: Tolerance
     images: int = 0
     seconds: float = 0.0
     points: dict[tuple[int, Point], PointCount] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class Agreement:
 
     @property
     def holds(self) -> bool:
-        if self.promise == "equal":
+        if self.tolerance == "equal":
             return self.differing == 0 and self.logits_differing == 0
-        if self.promise == "ties":
+        if self.tolerance == "ties":
             return all(count.share <= TIE_SHARE for count in self.points.values())
         return True
 
@@ -134,7 +134,7 @@ class Agreement:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "promise": self.promise,
+            "tolerance": self.tolerance,
             "holds": self.holds,
             "images": self.images,
             "codes": self.codes,
@@ -196,7 +196,7 @@ def verify(
     """
     name, defining = stand_in or ("integers", integer_executor(network))
     reference = Agreement(name, "equal")
-    agreements = tuple(Agreement(name, executor.promise) for name, executor in executors.items())
+    agreements = tuple(Agreement(name, executor.tolerance) for name, executor in executors.items())
     labelled = True
     for images, labels in batches:
         expected = _timed(reference, defining.run, images)
@@ -217,7 +217,7 @@ def in_batches(executor: Executor, size: int) -> Executor:
         parts = [executor.run(images[start : start + size]) for start in range(0, len(images), size)]
         return Watched(np.concatenate([part.logits for part in parts]), Trace.joined([part.trace for part in parts]))
 
-    return Executor(run, executor.promise)
+    return Executor(run, executor.tolerance)
 
 
 def _timed(agreement: Agreement, run: Callable[[Pixels], Watched], images: Pixels) -> Watched:

@@ -39,7 +39,7 @@ def trained_executor(model: LapisViT, network: Network) -> Executor:
 
 
 def float_executor(model: LapisViT, network: Network) -> Executor:
-    """As in training, in FP32. One code that rounds differently changes all later ones, so nothing is promised."""
+    """As in training, in FP32. One code that rounds differently changes all later ones, so nothing is required."""
 
     def run(images: Pixels) -> Watched:
         logits, trace = model.watch(normalise(torch.from_numpy(images), network.preprocess))

@@ -12,7 +12,7 @@ from lapis.errors import LapisError
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
 
 
-def class_folders(folder: Path) -> list[Path]:
+def find_class_folders(folder: Path) -> list[Path]:
     """The folders that hold images, sorted by name."""
     if not folder.is_dir():
         return []
@@ -24,7 +24,7 @@ def load_folder(folder: Path) -> FileImages:
 
     If all folder names are numbers, the number is the class; else classes are numbered from 0 in order of the names.
     """
-    folders = class_folders(folder)
+    folders = find_class_folders(folder)
     if not folders:
         raise LapisError(f"{folder} has no folders with images; expected one folder per class, with its images inside")
     names = [path.name for path in folders]
@@ -38,7 +38,7 @@ def load_folder(folder: Path) -> FileImages:
 
 def load_named_folder(folder: Path) -> FileImages:
     """Every image under `folder`'s class folders. Classes have the folders' names and their order, numbers by size."""
-    folders = class_folders(folder)
+    folders = find_class_folders(folder)
     if all(path.name.isdecimal() for path in folders):
         folders = sorted(folders, key=lambda path: int(path.name))
     return _load(folders, list(range(len(folders))), tuple(path.name for path in folders))

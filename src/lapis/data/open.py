@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from lapis.data.cifar import Split, find_layout, load_cifar
-from lapis.data.folder import class_folders, load_folder
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.folder import find_class_folders, load_folder
 from lapis.data.images import ArrayImages, Images, Labels, spread
 from lapis.data.shards import find_shards, load_shards
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
 
@@ -34,7 +34,7 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
         shards = find_shards(candidate)
         if shards:
             return load_shards(shards)
-        if class_folders(candidate):
+        if find_class_folders(candidate):
             return load_folder(candidate)
     wanted = "CIFAR batches, " if dataset is None else f"{dataset}, "
     raise LapisError(
@@ -51,17 +51,17 @@ HOW_TO_GET = (
 
 
 def some_images(folder: Path | None, count: int) -> Images:
-    """`count` test images of a folder, evenly spread; of the packaged CIFAR-10 slice where there is no folder."""
+    """`count` test images of a folder, evenly spread; of the packaged CIFAR-10 sample where there is no folder."""
     return spread(all_images(folder), count)
 
 
 def all_images(folder: Path | None) -> Images:
-    """All test images of a folder; the packaged CIFAR-10 slice where there is no folder."""
+    """All test images of a folder; the packaged CIFAR-10 sample where there is no folder."""
     return packaged_images() if folder is None else open_images(folder, "test")
 
 
 def held_out(images: Images, trained: Sequence[int]) -> Images:
-    """The images that are not those of the packaged slice with the numbers `trained`, by their pixels.
+    """The images that are not those of the packaged sample with the numbers `trained`, by their pixels.
 
     So the slice is recognised in any folder: in CIFAR's own files, whose test set starts with it, or as pictures.
     """
@@ -84,8 +84,8 @@ def held_out(images: Images, trained: Sequence[int]) -> Images:
 
 
 def packaged_images() -> ArrayImages:
-    """The packaged slice of CIFAR-10 test images."""
-    pixels, labels = load_slice()
+    """The packaged sample of CIFAR-10 test images."""
+    pixels, labels = load_sample()
     return ArrayImages(pixels, labels, CIFAR10_CLASSES)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lapis._util.files import new_folder
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.data.cifar import find_layout
 from lapis.data.open import HOW_TO_GET
 from lapis.errors import LapisError
@@ -48,7 +48,7 @@ def resolve_data(folder: Path | None, dataset: str | None) -> Path:
         raise LapisError(f"no data folder was given; {HOW_TO_GET}")
     cache = cache_folder()
     if find_layout(cache, dataset) is None:
-        say(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", error=True)
+        echo(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", error=True)
         download(ARCHIVES[dataset], cache)
     return cache
 

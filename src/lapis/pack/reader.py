@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis._util.files import parse_json
-from lapis._util.terminal import printable
+from lapis._util.terminal import escape_control
 from lapis.config import LapisConfig
 from lapis.deploy.network import (
     Affinities,
@@ -114,7 +114,7 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
             yield file
     except LapisError as error:
         # What the file says may be quoted in the error, and may be anything.
-        raise LapisError(f"{path} is not a valid packed network: {printable(error)[:LONGEST_REASON]}") from error
+        raise LapisError(f"{path} is not a valid packed network: {escape_control(error)[:LONGEST_REASON]}") from error
     except OSError as error:
         raise LapisError(f"cannot read {path}: {error.strerror}") from error
 

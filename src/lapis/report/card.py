@@ -129,7 +129,7 @@ def _figures(facts: Facts) -> str:
         lines.append(f"| top-5, {images} | {record['top5']:.2f} % | the same |")
     record = facts.verified.record
     for name, row in record["executors"].items():
-        if name != record["reference"] and row["promise"] == "equal":
+        if name != record["reference"] and row["tolerance"] == "equal":
             value = f"{row['codes_differing']:,} of {row['codes']:,} codes differ, on {row['images']:,} images"
             lines.append(f"| {name} beside the integer model | {value} | `{facts.verified.command}` |")
     if "spiking" in record:

@@ -110,9 +110,9 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
     spikes = verify(
         subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
     )
-    promise: Any = "equal" if subject.network.exact else "ties"
+    tolerance: Any = "equal" if subject.network.exact else "ties"
     engine = verify(
-        subject.network, {"engine": Executor(subject.session.watch_integers, promise)}, _batches(pixels, BATCH)
+        subject.network, {"engine": Executor(subject.session.watch_integers, tolerance)}, _batches(pixels, BATCH)
     )
     return Equality((*spikes.agreements, *engine.agreements), events)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lapis._util.metrics import Scores
+from lapis._util.metrics import Accuracy
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 from lapis.runtime.session import Session
@@ -91,7 +91,7 @@ def evaluate_session(
     indices = range(index, len(images), of)
     if not indices:
         raise LapisError(f"shard {index} of {of} has no image: the set holds {len(images)}; use fewer shards")
-    truth, scores = np.asarray(labels), Scores()
+    truth, scores = np.asarray(labels), Accuracy()
     for start in range(0, len(indices), batch):
         read, chosen = _read(images, indices[start : start + batch], scores.unreadable)
         if read:
@@ -103,7 +103,7 @@ def evaluate_session(
             progress(min(start + batch, len(indices)), len(indices))
     if not scores.images:
         raise LapisError(f"none of the {len(indices)} images could be read; the first: {scores.unreadable[0]}")
-    counts = (scores.images, scores.right, scores.right_in_five)
+    counts = (scores.images, scores.top1_correct, scores.top5_correct)
     return Evaluation(*counts, len(images), (index,), of, tuple(scores.unreadable))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from lapis._util.metrics import WATCHED_IMAGES, Scores
+from lapis._util.metrics import WATCHED_IMAGES, Accuracy
 from lapis.convert.evaluated import Evaluated
 from lapis.data.loader import PixelBatch
 from lapis.errors import LapisError
@@ -15,10 +15,10 @@ def evaluate(
     network: Evaluated,
     batches: Iterable[PixelBatch],
     watched: int = WATCHED_IMAGES,
-    on_batch: Callable[[Scores], None] = lambda scores: None,
-) -> Scores:
+    on_batch: Callable[[Accuracy], None] = lambda scores: None,
+) -> Accuracy:
     """Scores over all batches; activities are measured on the first `watched` images."""
-    scores = Scores()
+    scores = Accuracy()
     training = network.training
     network.eval()
     device = next(chain(network.parameters(), network.buffers())).device

@@ -15,8 +15,8 @@ from lapis import models, pack
 from lapis._util.files import read_json, remove_unfinished, write_text
 from lapis._util.progress import Display
 from lapis._util.run_layout import LOCK_FILE, TRAINED_SLICE
+from lapis.data.class_folders import unreadable
 from lapis.data.loader import UNREADABLE_SHARE
-from lapis.data.own import unreadable
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
 from lapis.train.continued import train_or_continue

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lapis._util.files import check_folder, remove_unfinished, write_text
-from lapis._util.metrics import Scores
+from lapis._util.metrics import Accuracy
 from lapis._util.progress import Display
 from lapis._util.run_layout import (
     ACTIVITY_FILE,
@@ -28,7 +28,7 @@ from lapis._util.run_layout import (
     TRAINED_SLICE,
     UNREADABLE_FILE,
 )
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.convert.evaluated import Evaluated
 from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches, TrainBatches
@@ -122,7 +122,7 @@ def _train(
     damaged: list[str] = []
     state = load_state(out, damaged.append) if resume else None
     if processes.first and damaged:
-        say(*damaged, error=True)
+        echo(*damaged, error=True)
     if state is not None:
         changed = differences(completed(state["recipe"]), recipe.to_dict())
         if changed:
@@ -357,7 +357,7 @@ class Run:
         """Test and log; False if a stop was requested meanwhile, then the resumed run tests again."""
         progress = self.progress
 
-        def show_progress(scores: Scores) -> None:
+        def show_progress(scores: Accuracy) -> None:
             # A single process may stop at once; several must all finish, because they wait for each other's counts.
             if stop.requested and self.processes.world == 1:
                 raise _StoppedError
@@ -370,7 +370,7 @@ class Run:
             own = evaluate(model, batches, self.recipe.keep.watched // self.processes.world, show_progress)
         except _StoppedError:
             return False
-        scores = Scores.merged(self.processes.gather(own))
+        scores = Accuracy.merged(self.processes.gather(own))
         scores.energy = energy_of(self.evaluated.config, scores.tally)
         record = {"step": progress.step, "epoch": progress.step / self.steps_per_epoch, **scores.as_dict()}
         record["seconds"] = round(time.monotonic() - started, 2)
@@ -415,7 +415,7 @@ class Run:
         return {
             "state": "trained",
             "recipe": self.recipe.name,
-            "dataset": "cifar10" if data.dataset == "slice" else data.dataset,
+            "dataset": "cifar10" if data.dataset == "sample" else data.dataset,
             "preprocess": self.recipe.preprocess.to_dict(),
             "class_names": list(self.train_images.classes),
             "step": self.progress.step,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, ActivationModes, LapisConfig
+from lapis.data.class_folders import SplitImages
 from lapis.data.loader import Augment
-from lapis.data.own import OwnImages
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import NORMALISATIONS, Preprocess
@@ -39,7 +39,7 @@ class Plan:
     out: Path
     name: str
     source: str
-    images: OwnImages
+    images: SplitImages
     stages: dict[str, Recipe]
 
     def stage_folder(self, stage: str) -> Path:
@@ -68,7 +68,7 @@ class Choices:
     settings: tuple[str, ...] = ()
 
 
-def make_plan(folder: Path, images: OwnImages, opened: Opened, out: Path, name: str, choices: Choices) -> Plan:
+def make_plan(folder: Path, images: SplitImages, opened: Opened, out: Path, name: str, choices: Choices) -> Plan:
     """The plan for these images from this start; each stage starts from the one before."""
     stages: dict[str, Recipe] = {}
     plan = Plan(folder, out, name, opened.source, images, stages)
@@ -128,7 +128,7 @@ def _optim(stage: str, images: int, epochs: float) -> Optim:
     return Optim(lr=rate, batch=batch, epochs=epochs, warmup_epochs=WARMUP_SHARE * epochs, precision="fp32")
 
 
-def _data(preprocess: Preprocess, images: OwnImages) -> Data:
+def _data(preprocess: Preprocess, images: SplitImages) -> Data:
     """The images, normalised as the start's were."""
     named = [name for name, rule in NORMALISATIONS.items() if rule == (preprocess.mean, preprocess.std)]
     if not named:
@@ -152,7 +152,7 @@ def _ends_of_parts(depth: int, count: int) -> tuple[int, ...]:
     return tuple(depth * (index + 1) // count - 1 for index in range(count))
 
 
-def _settled(recipe: Recipe, settings: tuple[str, ...], images: OwnImages) -> Recipe:
+def _settled(recipe: Recipe, settings: tuple[str, ...], images: SplitImages) -> Recipe:
     """The recipe with a person's settings; what follows from the folder stays."""
     changed = recipe.with_overrides(list(settings))
     if changed.model.classes != len(images.classes):

@@ -6,14 +6,14 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from lapis._util.overrides import with_settings
+from lapis._util import overrides
 from lapis.config import LapisConfig, LeastCodes
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.nn.lift import LOWERED
 from lapis.preprocess import Preprocess, normalisation
 
-Dataset = Literal["cifar10", "cifar100", "imagenet", "slice", "folder"]
+Dataset = Literal["cifar10", "cifar100", "imagenet", "sample", "folder"]
 Precision = Literal["fp32", "bf16"]
 SilenceRule = Literal["deadline", "lower", "top_k"]
 # The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
@@ -221,7 +221,7 @@ class Recipe:
 
     def with_overrides(self, settings: list[str]) -> Recipe:
         """A copy with all `a.b=c` settings applied; the last value of a key counts."""
-        recipe: Recipe = with_settings(self, settings)
+        recipe: Recipe = overrides.apply(self, settings)
         return recipe
 
 

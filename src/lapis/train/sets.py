@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from lapis import models
+from lapis.data.class_folders import open_class_folders
 from lapis.data.images import Images, spread, spread_indices
 from lapis.data.open import open_images, packaged_images
-from lapis.data.own import open_own
 from lapis.data.sources import resolve_data
 from lapis.errors import LapisError
 from lapis.train.recipe import Data, Recipe
 
-# Of the packaged slice, this many images are for training and the rest for testing.
-SLICE_TRAINS = 320
+# Of the packaged sample, this many images are for training and the rest for testing.
+SAMPLE_TRAINS = 320
 
 
 def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
     """(training images, test images), limited as the recipe says."""
     train: Images
     test: Images
-    if data.dataset == "slice":
+    if data.dataset == "sample":
         if folder is not None:
             raise LapisError(
                 f"this recipe trains on the packaged images and takes no data folder, but {folder} was given; "
@@ -30,9 +30,9 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
             )
         whole = packaged_images()
         order = np.arange(len(whole))
-        train, test = whole.select(order[:SLICE_TRAINS]), whole.select(order[SLICE_TRAINS:])
+        train, test = whole.select(order[:SAMPLE_TRAINS]), whole.select(order[SAMPLE_TRAINS:])
     elif data.dataset == "folder":
-        own = open_own(resolve_data(folder, None))
+        own = open_class_folders(resolve_data(folder, None))
         train, test = own.train, own.held_out
     else:
         folder = resolve_data(folder, data.dataset)
@@ -44,8 +44,8 @@ def open_sets(data: Data, folder: Path | None) -> tuple[Images, Images]:
 def trained_slice(recipe: Recipe) -> tuple[int, ...]:
     """The packaged images that a run's network has seen in training, its first weights and its teacher included."""
     seen: set[int] = set()
-    if recipe.data.dataset == "slice":
-        seen.update(spread_indices(SLICE_TRAINS, recipe.data.limit or SLICE_TRAINS).tolist())
+    if recipe.data.dataset == "sample":
+        seen.update(spread_indices(SAMPLE_TRAINS, recipe.data.limit or SAMPLE_TRAINS).tolist())
     for source in (recipe.start, recipe.distill.teacher):
         if source:
             seen.update(models.open(source).trained_slice)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from lapis import Session, pack
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.synthetic import random_network
 from lapis.report.page.live import MODULES, module
 from lapis.trace import POINTS
@@ -107,7 +107,7 @@ def test_the_engine_answers_the_test_vector(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_code_of_real_images_equals_the_session(name: str, tmp_path: Path) -> None:
     session = Session(NAME)
-    pictures = list(load_slice().images[:REAL_IMAGES])
+    pictures = list(load_sample().images[:REAL_IMAGES])
     file = ROOT / "src/lapis/assets" / f"{NAME}.safetensors"
     (answer,) = run(name, [Job(file, pictures)], tmp_path)
     expected = session.watch_integers(pictures)

@@ -57,7 +57,7 @@ def pages(
     """One file of every kind of page."""
     folder = tmp_path_factory.mktemp("pages")
     files = {kind: folder / f"{kind}.html" for kind in KINDS}
-    write_page(files["explain"], explain("lapis_tiny_cifar10", "slice:6"))
+    write_page(files["explain"], explain("lapis_tiny_cifar10", "sample:6"))
     network = random_network(LARGE)
     large = explain_network(network, images_for(network, 1)[0], model="large")
     write_page(files["explain-large"], large)

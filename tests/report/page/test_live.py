@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from lapis import Session, pack
-from lapis.data.slice import load_slice
+from lapis.data.cifar_sample import load_sample
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
@@ -279,7 +279,7 @@ def test_a_build_without_the_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_page_opens_on_the_given_picture(tmp_path: Path) -> None:
-    Image.fromarray(load_slice().images[7]).save(tmp_path / "mine.png")
+    Image.fromarray(load_sample().images[7]).save(tmp_path / "mine.png")
     write_live_page(tmp_path / "live.html", NAME, tmp_path / "mine.png")
     text = (tmp_path / "live.html").read_text(encoding="utf-8")
     assert '"samples":[{"name":"mine.png"' in text

@@ -355,7 +355,7 @@ def test_a_live_page_of_a_packed_table_shows_what_python_shows(
 
 def test_a_checkpoint_is_explained_as_it_was_trained(explain_rule: Rules, tmp_path: Path) -> None:
     save_network(tmp_path / "ssa.safetensors", explain_rule("ssa").source)
-    explained = explain(tmp_path / "ssa.safetensors", "slice:3", evidence=False)
+    explained = explain(tmp_path / "ssa.safetensors", "sample:3", evidence=False)
     assert explained.executor.startswith("PyTorch")
     assert explained.recorded is not None
     assert all(block.weights is not None for block in explained.recorded)

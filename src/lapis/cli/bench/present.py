@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lapis import native
 from lapis._util.files import check_folder
-from lapis._util.terminal import say
+from lapis._util.terminal import echo
 from lapis.bench.networks import SHAPES
 from lapis.bench.results import write_csv
 from lapis.cli.bench.columns import COLUMNS
@@ -73,7 +73,7 @@ def require_kernels() -> None:
 
 def report_progress(line: str) -> None:
     """Print progress on standard error."""
-    say(line, error=True)
+    echo(line, error=True)
 
 
 def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[[Path], None] | None = None) -> None:
@@ -88,19 +88,19 @@ def deliver(findings: Findings, out: Path | None, as_json: bool, draw: Callable[
             draw(written[1])
     if as_json:
         record = {"facts": dict(findings.facts), "rows": [asdict(row) for row in findings.rows], **findings.extra}
-        say(json.dumps({**record, "written": [str(path) for path in written]}))
+        echo(json.dumps({**record, "written": [str(path) for path in written]}))
         return
     console = TableConsole()
     facts = findings.facts
     torch = f", torch {facts['torch']}" if "torch" in facts else ""
-    say(f"{facts['machine']}, {facts['isa']}{torch}")
+    echo(f"{facts['machine']}, {facts['isa']}{torch}")
     for title, rows in groupby(findings.rows, key=findings.title):
         console.print(_table(title, findings.shown, rows))
     meanings = [f"{COLUMNS[name].title}: {COLUMNS[name].meaning}" for name in findings.shown]
     for line in (*meanings, *findings.notes):
-        say(line)
+        echo(line)
     for path in written:
-        say(f"wrote {path} ({path.stat().st_size} bytes)")
+        echo(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
 def _table(title: str, fields: Sequence[str], rows: Iterable[Any]) -> Table:

@@ -10,7 +10,7 @@ from lapis.bench.machine import machine
 from lapis.bench.soak import soak
 from lapis.cli.bench.present import Findings, deliver, out_option, report_progress, require_kernels
 from lapis.cli.options import json_option
-from lapis.errors import EXIT_BROKEN_PROMISE, EXIT_OK
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK
 
 SHOWN = ("predictions", "wrong", "growth_kb", "allowed_kb")
 
@@ -33,4 +33,4 @@ def command(predictions: int, out: Path | None, as_json: bool) -> int:
     require_kernels()
     row = soak(predictions, report_progress)
     deliver(Findings("soak", machine(), [row], SHOWN, extra={"holds": row.holds}), out, as_json)
-    return EXIT_OK if row.holds else EXIT_BROKEN_PROMISE
+    return EXIT_OK if row.holds else EXIT_CHECK_FAILED

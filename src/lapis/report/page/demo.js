@@ -46,7 +46,7 @@ function answers() {
     ),
   );
   byId("answers-says").textContent =
-    `The first images of the packaged CIFAR-10 slice, classified by ${data.engine}. ` +
+    `The first images of the packaged CIFAR-10 sample, classified by ${data.engine}. ` +
     (data.trained_on ? `The ${data.trained_on} images that the network was trained on are left out. ` : "") +
     `Over all ${data.accuracy.images}: ` +
     `top-1 ${data.accuracy.top1.toFixed(2)} %, top-5 ${data.accuracy.top5.toFixed(2)} %.`;
@@ -63,7 +63,7 @@ function equality() {
     element(
       "thead",
       {},
-      line("th", ["executor", "images", "promise", "codes compared", "differ", "logits differ", "seconds per image"]),
+      line("th", ["executor", "images", "tolerance", "codes compared", "differ", "logits differ", "seconds per image"]),
     ),
     element(
       "tbody",
@@ -72,7 +72,7 @@ function equality() {
         line("td", [
           row.holds ? `✓ ${row.name} holds` : `✗ ${row.name} broken`,
           String(row.images),
-          row.promise === "equal" ? "bit for bit" : "but for ties",
+          row.tolerance === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),
           whole(row.codes_differing),
           String(row.images_with_other_logits),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lapis import models, pack
-from lapis.data.slice import CIFAR10_CLASSES, load_slice
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network, check_deployable
 from lapis.energy.counts import neurons
 from lapis.errors import LapisError
@@ -117,7 +117,7 @@ def module(name: str) -> bytes:
 
 def packaged_samples() -> list[Sample]:
     """One packaged image of each class of CIFAR-10."""
-    images, labels = load_slice()
+    images, labels = load_sample()
     firsts = [int(np.flatnonzero(labels == label)[0]) for label in range(SAMPLES)]
     return [Sample(images[index], f"{CIFAR10_CLASSES[labels[index]]}, CIFAR-10 test image {index}") for index in firsts]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis import models
-from lapis.data.slice import SLICE, named_image
+from lapis.data.cifar_sample import SAMPLE, named_image
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.models import Opened
@@ -17,7 +17,7 @@ from lapis.report.page.from_network import explain_network
 
 
 def explain(model: str | Path, image: str | Path, evidence: bool = True, progress: Progress | None = None) -> Explained:
-    """Run any model on an image file or `slice:N`: in its deployed form if it has one, else as in training.
+    """Run any model on an image file or `sample:N`: in its deployed form if it has one, else as in training.
 
     `evidence` asks which patches raised or lowered the top classes; `progress` is told how much of that is done.
     """
@@ -36,8 +36,8 @@ def explain(model: str | Path, image: str | Path, evidence: bool = True, progres
 
 
 def open_image(image: str | Path) -> tuple[Pixels, str]:
-    """Pixels (height, width, 3) and, for an image of the packaged slice, its label."""
-    return named_image(str(image)) if str(image).startswith(SLICE) else (read_image(image), "")
+    """Pixels (height, width, 3) and, for an image of the packaged sample, its label."""
+    return named_image(str(image)) if str(image).startswith(SAMPLE) else (read_image(image), "")
 
 
 def _deployable(opened: Opened) -> bool:

@@ -14,7 +14,7 @@ from lapis.train.recipe import Checkpointing, Data, Optim, Recipe
 RECIPE = Recipe(
     name="smoke",
     model=LapisConfig(image_size=32, patch_size=4, classes=10, width=48, depth=3, heads=3, mlp_ratio=2),
-    data=Data(dataset="slice", normalise="cifar"),
+    data=Data(dataset="sample", normalise="cifar"),
     augment=Augment(padding=2),
     optim=Optim(lr=2e-3, batch=32, epochs=40, warmup_epochs=2, precision="fp32"),
     keep=Checkpointing(evaluate_epochs=10, log_steps=10),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lapis._util.metrics import Scores
+from lapis._util.metrics import Accuracy
 from lapis.config import LapisConfig
 from lapis.convert.evaluated import Evaluated
 from lapis.data.loader import PixelBatch
@@ -33,24 +33,28 @@ def network(config: LapisConfig = SMALL) -> Evaluated:
 
 def test_counts_agree_with_torch() -> None:
     logits, labels = torch.randn(50, 12), torch.randint(12, (50,))
-    scores = Scores()
+    scores = Accuracy()
     scores.count(logits.numpy(), labels.numpy())
-    assert scores.right == int((logits.argmax(1) == labels).sum())
-    assert scores.right_in_five == int((logits.topk(5).indices == labels[:, None]).any(1).sum())
+    assert scores.top1_correct == int((logits.argmax(1) == labels).sum())
+    assert scores.top5_correct == int((logits.topk(5).indices == labels[:, None]).any(1).sum())
     assert scores.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
 
 
 def test_of_equal_logits_the_lower_class_wins() -> None:
-    scores = Scores()
+    scores = Accuracy()
     scores.count(np.zeros((3, 6), np.float32), np.array([0, 4, 5]))
-    assert (scores.right, scores.right_in_five, scores.images) == (1, 2, 3)
+    assert (scores.top1_correct, scores.top5_correct, scores.images) == (1, 2, 3)
 
 
 def test_parts_add_up_to_the_whole() -> None:
     model = network()
     whole = evaluate(model, some_batches(), watched=100)
-    parts = Scores.merged([evaluate(model, [batch], watched=100) for batch in some_batches()])
-    assert (parts.images, parts.right, parts.right_in_five) == (whole.images, whole.right, whole.right_in_five)
+    parts = Accuracy.merged([evaluate(model, [batch], watched=100) for batch in some_batches()])
+    assert (parts.images, parts.top1_correct, parts.top5_correct) == (
+        whole.images,
+        whole.top1_correct,
+        whole.top5_correct,
+    )
     assert parts.loss == pytest.approx(whole.loss)
     assert parts.tally == whole.tally
 

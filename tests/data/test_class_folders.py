@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lapis.data.own import HELD_OUT_SHARE, LEAST_IMAGES, open_own, unreadable
+from lapis.data.class_folders import HELD_OUT_SHARE, LEAST_IMAGES, open_class_folders, unreadable
 from lapis.errors import LapisError
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, counts: dict[str, int], first: int = 0) -> Path:
 
 
 def test_each_class_holds_out_the_same_share_and_no_image_is_on_both_sides(tmp_path: Path) -> None:
-    own = open_own(write(tmp_path, {"dog": 40, "cat": 15, "emu": 4}))
+    own = open_class_folders(write(tmp_path, {"dog": 40, "cat": 15, "emu": 4}))
     assert own.split
     assert own.classes == ("cat", "dog", "emu")
     expected = {name: max(1, round(HELD_OUT_SHARE * count)) for name, count in {"cat": 15, "dog": 40, "emu": 4}.items()}
@@ -35,11 +35,11 @@ def test_each_class_holds_out_the_same_share_and_no_image_is_on_both_sides(tmp_p
 
 
 def test_the_split_is_always_the_same_and_added_images_move_few(tmp_path: Path) -> None:
-    own = open_own(write(tmp_path, {"dog": 40, "cat": 40}))
-    again = open_own(tmp_path)
+    own = open_class_folders(write(tmp_path, {"dog": 40, "cat": 40}))
+    again = open_class_folders(tmp_path)
     assert (own.train.paths, own.held_out.paths) == (again.train.paths, again.held_out.paths)
     assert own.fingerprint() == again.fingerprint()
-    more = open_own(write(tmp_path, {"dog": 5}, first=100))
+    more = open_class_folders(write(tmp_path, {"dog": 5}, first=100))
     assert more.fingerprint() != own.fingerprint()
     # One place more in the held-out part, which an old or a new image takes; five new names push few old ones out.
     assert len(set(own.held_out.paths) - set(more.held_out.paths)) <= 5
@@ -48,7 +48,7 @@ def test_the_split_is_always_the_same_and_added_images_move_few(tmp_path: Path) 
 def test_a_folder_for_testing_is_used_and_matched_by_name(tmp_path: Path) -> None:
     write(tmp_path / "train", {"b": 5, "a": 6})
     write(tmp_path / "val", {"a": 2, "b": 1})
-    own = open_own(tmp_path)
+    own = open_class_folders(tmp_path)
     assert not own.split
     assert own.counts() == {"a": (6, 2), "b": (5, 1)}
     assert [own.classes[label] for label in own.held_out.labels] == ["a", "a", "b"]
@@ -56,11 +56,11 @@ def test_a_folder_for_testing_is_used_and_matched_by_name(tmp_path: Path) -> Non
 
 def test_training_images_alone_are_split(tmp_path: Path) -> None:
     write(tmp_path / "train", {"b": 5, "a": 6})
-    assert open_own(tmp_path).split
+    assert open_class_folders(tmp_path).split
 
 
 def test_folders_named_by_number_are_names_in_the_order_of_the_numbers(tmp_path: Path) -> None:
-    own = open_own(write(tmp_path, {"10": 4, "9": 4, "2019": 4}))
+    own = open_class_folders(write(tmp_path, {"10": 4, "9": 4, "2019": 4}))
     assert own.classes == ("9", "10", "2019")
     assert [path.parent.name for path in own.train.select(np.flatnonzero(own.train.labels == 1)).paths] == ["10"] * 3
 
@@ -91,18 +91,18 @@ def test_a_folder_that_cannot_be_learnt_from_is_one_clear_error(
 ) -> None:
     make(tmp_path / "images")
     with pytest.raises(LapisError, match=words):
-        open_own(tmp_path / "images")
+        open_class_folders(tmp_path / "images")
 
 
 def test_folders_of_something_else_beside_the_classes_do_not_disturb(tmp_path: Path) -> None:
     write(tmp_path, {"a": 5, "b": 5})
     (tmp_path / ".cache").mkdir()
     (tmp_path / "runs" / "earlier").mkdir(parents=True)
-    assert open_own(tmp_path).classes == ("a", "b")
+    assert open_class_folders(tmp_path).classes == ("a", "b")
 
 
 def test_images_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    own = open_own(write(tmp_path, {"a": 5, "b": 5}))
+    own = open_class_folders(write(tmp_path, {"a": 5, "b": 5}))
     assert unreadable(own.train) == []
     own.train.paths[2].write_bytes(b"no image")
     (line,) = unreadable(own.train)

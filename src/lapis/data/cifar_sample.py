@@ -1,4 +1,4 @@
-"""The packaged slice of CIFAR-10: the first 400 test images, stored as one lossless picture of 20 x 20 tiles."""
+"""The packaged sample of CIFAR-10: the first 400 test images, stored as one lossless picture of 20 x 20 tiles."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from lapis.preprocess import Pixels, decode_image
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TILES, SIDE = 20, 32
-# `slice:N` names image N of the slice wherever a command takes an image.
-SLICE = "slice:"
+# `sample:N` names image N of the sample wherever a command takes an image.
+SAMPLE = "sample:"
 
 
-class Slice(NamedTuple):
+class Sample(NamedTuple):
     """Images uint8 (n, 32, 32, 3) and labels int64 (n,) in 0..9."""
 
     images: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.int64]
 
 
-def load_slice() -> Slice:
+def load_sample() -> Sample:
     """The 400 images that come with the package, for demonstrations and tests."""
     assets = files("lapis") / "assets"
     picture = decode_image((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
     tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
     digits = (assets / "cifar10_test_slice.labels").read_text().strip()
-    return Slice(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
+    return Sample(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
 
 
 def named_image(name: str) -> tuple[Pixels, str]:
-    """The pixels (32, 32, 3) and the class of the packaged image that `slice:N` names."""
-    images, labels = load_slice()
-    number = name.removeprefix(SLICE)
+    """The pixels (32, 32, 3) and the class of the packaged image that `sample:N` names."""
+    images, labels = load_sample()
+    number = name.removeprefix(SAMPLE)
     if not number.isdecimal() or int(number) >= len(images):
-        raise LapisError(f"{name!r} is not a packaged image; use {SLICE}0 to {SLICE}{len(images) - 1}")
+        raise LapisError(f"{name!r} is not a packaged image; use {SAMPLE}0 to {SAMPLE}{len(images) - 1}")
     return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]

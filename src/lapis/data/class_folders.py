@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lapis.data.cifar import find_layout
-from lapis.data.folder import SUFFIXES, class_folders, load_named_folder
+from lapis.data.folder import SUFFIXES, find_class_folders, load_named_folder
 from lapis.data.images import FileImages, Images
 from lapis.data.open import SPLIT_FOLDERS
 from lapis.deploy.network import MAX_CLASS_NAME
@@ -25,7 +25,7 @@ LAYOUT = "make one folder per class, with its images inside: FOLDER/cat/1.jpg, F
 
 
 @dataclass(frozen=True)
-class OwnImages:
+class SplitImages:
     """Images to train on and to test on, with the same classes; `split` is whether the latter were set aside here."""
 
     train: FileImages
@@ -51,24 +51,24 @@ class OwnImages:
         return digest.hexdigest()
 
 
-def open_own(folder: Path) -> OwnImages:
+def open_class_folders(folder: Path) -> SplitImages:
     """The images of FOLDER/train/CLASS and FOLDER/val/CLASS, or of FOLDER/CLASS with a part of each class held out.
 
     `validation` and `test` are other names for `val`. Every class needs a few images; each problem is an error.
     """
     if not folder.is_dir():
         raise LapisError(f"{folder} is not a folder; {LAYOUT}")
-    base = folder / "train" if class_folders(folder / "train") else folder
-    if not class_folders(base):
+    base = folder / "train" if find_class_folders(folder / "train") else folder
+    if not find_class_folders(base):
         raise LapisError(f"{folder} has no folders with images{_instead(folder)}; {LAYOUT}")
     _refuse_empty(base)
     whole = load_named_folder(base)
     _check_classes(base, whole)
-    tested = next((folder / name for name in SPLIT_FOLDERS["test"] if class_folders(folder / name)), None)
+    tested = next((folder / name for name in SPLIT_FOLDERS["test"] if find_class_folders(folder / name)), None)
     if tested is None:
         train, held_out = _split(whole)
-        return OwnImages(train, held_out, split=True)
-    return OwnImages(whole, _matched(tested, whole), split=False)
+        return SplitImages(train, held_out, split=True)
+    return SplitImages(whole, _matched(tested, whole), split=False)
 
 
 def unreadable(images: Images, progress: Callable[[int], None] = lambda done: None) -> list[str]:
@@ -134,7 +134,7 @@ def _refuse_few(folder: Path, counts: Sequence[tuple[str, int]]) -> None:
 
 def _refuse_empty(folder: Path) -> None:
     """A folder with neither images nor folders is a class that somebody forgot to fill."""
-    known = {path.name for path in class_folders(folder)}
+    known = {path.name for path in find_class_folders(folder)}
     others = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name not in known]
     empty = [
         path.name

@@ -13,36 +13,36 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lapis.data.cifar_sample import SAMPLE, named_image
 from lapis.data.folder import is_image
-from lapis.data.slice import SLICE, named_image
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_bytes, read_file, read_image
 
 STDIN = "-"
 
 
 @dataclass(frozen=True)
-class Picture:
+class ImageSource:
     """An image by its name. `read` gives its pixels (height, width, 3), or raises a LapisError."""
 
     name: str
     read: Callable[[], Pixels]
 
 
-def find_pictures(words: Sequence[str]) -> list[Picture]:
+def find_sources(words: Sequence[str]) -> list[ImageSource]:
     """The pictures of all words, in their order; those of a folder or a pattern sorted by name."""
     return [picture for word in words for picture in _named(word)]
 
 
-def _named(word: str) -> Iterator[Picture]:
+def _named(word: str) -> Iterator[ImageSource]:
     path = Path(word)
     if word == STDIN:
-        yield Picture(STDIN, _from_stdin)
-    elif word.startswith(SLICE):
-        yield Picture(word, lambda: named_image(word)[0])
+        yield ImageSource(STDIN, _from_stdin)
+    elif word.startswith(SAMPLE):
+        yield ImageSource(word, lambda: named_image(word)[0])
     elif path.is_dir():
         yield from _in_folder(path)
     elif path.exists() or not glob.has_magic(word):
-        yield Picture(word, partial(read_image, word))
+        yield ImageSource(word, partial(read_image, word))
     else:
         # Shells expand patterns themselves; this is for a quoted one, and for shells that do not.
         found = sorted(glob.glob(word, recursive=True))
@@ -52,7 +52,7 @@ def _named(word: str) -> Iterator[Picture]:
             yield from _named(match)
 
 
-def _in_folder(folder: Path) -> Iterator[Picture]:
+def _in_folder(folder: Path) -> Iterator[ImageSource]:
     """Every image in the folder and in those below it, without hidden ones."""
     found = []
     for place, folders, names in os.walk(folder):
@@ -61,14 +61,14 @@ def _in_folder(folder: Path) -> Iterator[Picture]:
     if not found:
         yield _missing(str(folder), "this folder holds no images")
     for path in sorted(found):
-        yield Picture(str(path), partial(read_file, path))
+        yield ImageSource(str(path), partial(read_file, path))
 
 
-def _missing(word: str, why: str) -> Picture:
+def _missing(word: str, why: str) -> ImageSource:
     def read() -> Pixels:
         raise UnreadableImageError(word, why)
 
-    return Picture(word, read)
+    return ImageSource(word, read)
 
 
 def _from_stdin() -> Pixels:
