@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
 from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
 from tests.networks import small_config, small_model
@@ -31,6 +31,9 @@ CONFIGS = {
     "unsigned": LapisConfig(**SMALL, weight_bits=6),
     "signed": LapisConfig(**SMALL, weight_bits=6, window=20, modes=ActivationModes.all("signed")),
     "narrow": LapisConfig(**SMALL, weight_bits=6, affinity_bits=4, modes=ActivationModes.all("signed")),
+    "deadlines": LapisConfig(
+        **SMALL, weight_bits=6, modes=ActivationModes.all("signed"), least_codes=LeastCodes(readout=(2, 3, 4), v=2)
+    ),
     "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", modes=ActivationModes.all("offset")),
     "shifts": LapisConfig(**SMALL, weight_bits=6, relation="laplacian2"),
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),

@@ -69,7 +69,7 @@ def test_the_browser_computes_what_the_operator_defines(
             np.testing.assert_allclose([row["W"] for row in rows], weights[head], rtol=RELATIVE)
 
 
-@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "relative", "shifts"])
+@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "deadlines", "relative", "shifts"])
 def test_the_browser_reads_out_the_codes_that_the_deployed_network_fired(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any], name: str
 ) -> None:

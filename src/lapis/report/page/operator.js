@@ -227,23 +227,29 @@ Lapis.Run = class {
     if (!readout || !points.includes("v") || !points.includes("readout")) return null;
     const fired = this.head(block, "readout", i, head);
     if (!row.W) return { codes: fired, fired, equal: null };
+    const sums = new Float64Array(this.C);
+    for (let j = 0; j < this.N; j++) {
+      const weight = row.integers ? row.integers[j] : row.W[j];
+      this.head(block, "v", j, head).forEach((code, c) => {
+        sums[c] += weight * code;
+      });
+    }
     const scale = readout.scale[block];
     const shift = readout.shift[block];
-    const codes = Array.from(fired, (_, c) => {
-      let sum = 0;
-      for (let j = 0; j < this.N; j++) {
-        sum += (row.integers ? row.integers[j] : row.W[j]) * this.head(block, "v", j, head)[c];
-      }
+    const least = this.least(block, "readout");
+    const codes = Array.from(sums, (sum) => {
       let pre = sum * scale + shift;
       if (row.integers) {
         // Every product and sum rounded to float32 on its own, as the deployed network is defined.
         const y = Math.fround(sum) * 2 ** -row.exponent;
         pre = Math.fround(Math.fround(y * Math.fround(scale)) + Math.fround(shift));
       }
-      return Math.min(this.T, Math.max(this.low("readout"), Math.floor(pre)));
+      const code = Math.min(this.T, Math.max(this.low("readout"), Math.floor(pre)));
+      // A neuron that has not fired by its deadline stays silent.
+      return Math.abs(code) < least ? 0 : code;
     });
     const equal = codes.filter((code, c) => code === fired[c]).length;
-    return { codes, fired, equal };
+    return { codes, fired, equal, exact: Boolean(row.integers) };
   }
 
   /** The step at which a code fires, T for silence. */

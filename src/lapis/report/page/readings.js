@@ -110,6 +110,11 @@ Lapis.Readings = class {
     const { block, query } = this.page.state;
     const made = run.readout(block, head, query, row);
     byId("readout").hidden = !made;
+    const wrong = made?.exact && made.equal < run.C;
+    byId("readout-wrong").hidden = !wrong;
+    byId("readout-wrong").textContent = wrong
+      ? `This page computes ${run.C - made.equal} of ${run.C} codes otherwise than the network fired them. In a deployed network all must be equal: do not trust this page, and report it with the model and the image.`
+      : "";
     if (!made) {
       byId("readout-says").textContent = run.data.readout
         ? "This page leaves out the spikes of value or readout to stay small, so the readout cannot be shown."
