@@ -44,20 +44,6 @@ def test_verify_compares_codes_and_every_setting(packed: Path, capsys: pytest.Ca
     assert {row["images_with_other_logits"] for row in executors.values()} == {0}
 
 
-def test_the_file_for_openvino_is_verified_there(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    onnx = pytest.importorskip("onnx", reason=NEEDS_ONNX)
-    pytest.importorskip("openvino", reason="openvino is not installed: pip install 'lapis-snn[openvino]'")
-    target = packed.with_name("out.onnx")
-    assert main(["export", str(packed), "--for", "openvino", "-o", str(target)]) == EXIT_OK
-    assert "INFERENCE_PRECISION_HINT f32" in capsys.readouterr().out
-    kinds = {one.name: one.type.tensor_type.elem_type for one in onnx.load(target).graph.output}
-    assert kinds["integer_logits"] == onnx.TensorProto.INT32
-    assert main(["verify", str(packed), "--only", "openvino", "-n", "2", "--quiet", "--json"]) == EXIT_OK
-    executors = json.loads(capsys.readouterr().out)["executors"]
-    assert set(executors) == {"integers", "openvino codes", "openvino 1", "openvino 2", "onnx of it"}
-    assert {row["images_with_other_logits"] for row in executors.values()} == {0}
-
-
 def test_another_ending_than_onnx_is_refused(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(packed), "-o", "model.xml"]) == EXIT_BAD_INPUT
     assert "use model.xml.onnx" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Lapis in other people's tools: one or a few modules per tool, whose package is an optional extra.
 
 `onnx_export` writes a deployed network as a file for ONNX runtimes, `onnx_run` runs that file in ONNX Runtime.
-`onnx_narrow` writes one without 64-bit types, `openvino_run` runs it in OpenVINO.
 `neurobench` measures a deployed network in NeuroBench. `spikingjelly` has first-spike neurons and attention as modules
 of SpikingJelly.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -34,21 +34,16 @@ FLOAT, INT = np.float32, np.int32
 
 def export(network: Network, watched: bool = False) -> bytes:
     """The network as an ONNX file; `watched` adds the codes at every measuring point, named BLOCK.POINT, as outputs."""
-    return written(Writer, network, watched)
-
-
-def written(kind: type[Writer], network: Network, watched: bool) -> bytes:
-    """The file that a kind of writer makes of a network."""
     _check(network)
     config = network.config
-    writer = kind(network, watched)
+    writer = Writer(network, watched)
     stream = writer.embed()
     for index in range(config.depth):
         stream = writer.attention(index, stream)
         stream = writer.feed_forward(index, stream)
     writer.classify(stream)
     outputs: dict[str, tuple[Any, list[int | str]]] = {
-        INTEGER_LOGITS: (kind.logit_kind, ["batch", config.classes]),
+        INTEGER_LOGITS: (np.int64, ["batch", config.classes]),
         LOGITS: (FLOAT, ["batch", config.classes]),
     }
     outputs |= {name: (np.int8, ["batch", config.tokens, width]) for name, width in writer.points.items()}
@@ -77,8 +72,6 @@ def _check(network: Network) -> None:
 
 class Writer:
     """Adds the steps of one network to a graph. Values are named by strings; the stream is int32 (B, N, D)."""
-
-    logit_kind: ClassVar[type] = np.int64
 
     def __init__(self, network: Network, watched: bool) -> None:
         self.network, self.watched = network, watched

@@ -13,7 +13,6 @@ from lapis import models, native
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
 from lapis.bridges.onnx_run import onnx_executors
-from lapis.bridges.openvino_run import openvino_executors
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, trained_on_note
 from lapis.convert.agreement import Executor, Report, in_batches, spiking_executor, verify
@@ -34,7 +33,6 @@ EXECUTORS = {
     "trained": "the trained network as it is evaluated",
     "float": "the trained network as it was trained, in FP32",
     "onnx": "the exported file in ONNX Runtime, at every level of optimisation, with one and two threads",
-    "openvino": "the file exported for OpenVINO, there with one and two threads, and in ONNX Runtime",
 }
 REFERENCES = {"integers": "the integer model", "native": "the native engine"}
 TOLERANCES = {"equal": "bit for bit", "ties": "but for ties", "none": "reported"}
@@ -50,7 +48,7 @@ LARGEST_BATCH = 1024
     "--only",
     multiple=True,
     type=click.Choice(list(EXECUTORS)),
-    help="Compare only this executor; may be repeated. Default: all that the file allows, except onnx and openvino.",
+    help="Compare only this executor; may be repeated. Default: all that the file allows, except onnx.",
 )
 @click.option(
     "--reference",
@@ -81,9 +79,9 @@ def command(
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
     This compares the spiking network, the native engine, and the trained network: stage by stage, as it is evaluated,
-    and in FP32 as it was trained. With --only onnx it compares the file of `lapis export` in ONNX Runtime, with --only
-    openvino the one for OpenVINO. MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. A
-    packed file has no trained network to compare with. With integer weights the codes must be equal bit for bit; the
+    and in FP32 as it was trained. With --only onnx it compares the file of `lapis export` in ONNX Runtime. MODEL is a
+    training checkpoint, a run's folder, a packed file or a packaged name. A packed file has no trained network to
+    compare with. With integer weights the codes must be equal bit for bit; the
     first code that differs is named. Exit 0 only if all agree.
 
     \b
@@ -116,7 +114,7 @@ def command(
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The chosen executors, and the events that the spiking one counts."""
     events, trained = Events(), opened.kind == "checkpoint"
-    default = {"spikes": True, "native": _runs_native(network), "onnx": False, "openvino": False}
+    default = {"spikes": True, "native": _runs_native(network), "onnx": False}
     chosen = only or tuple(name for name in EXECUTORS if default.get(name, trained))
     table: dict[str, Executor] = {}
     if "spikes" in chosen:
@@ -133,8 +131,6 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
         table |= {name: make(model, network) for name, make in builders.items() if name in chosen}
     if "onnx" in chosen:
         table |= onnx_executors(network)
-    if "openvino" in chosen:
-        table |= openvino_executors(network)
     return table, events
 
 
