@@ -41,7 +41,7 @@ TARGETS = {
 }
 # The types of the kernels' pointers; every other argument is an integer.
 FLOATS = (
-    "codes", "v", "y", "nearest", "factors", "dy", "deltas", "ds", "dv", "moments", "out", "rates", "x", "step",
+    "codes", "v", "y", "nearest", "factors", "masses", "dy", "deltas", "ds", "dv", "moments", "out", "rates", "x", "step",
     "offset", "grad", "dx", "parts",
 )  # fmt: skip
 INTEGERS = ("words", "sums", "q", "k", "q_sums", "k_sums", "delay", "own", "other")

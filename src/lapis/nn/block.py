@@ -34,8 +34,12 @@ class Block(nn.Module):
             self.gamma_2 = nn.Parameter(torch.full((config.width,), LAYER_SCALE_INIT))
 
     def forward(self, x: Tensor, trace: Trace | None = None) -> Tensor:
-        x = x + self._kept(_scaled(self.attn(self.norm1(x), trace), self.gamma_1))
+        x = x + self._kept(self.attention_update(self.norm1(x), trace))
         return x + self._kept(_scaled(self.mlp(self.norm2(x), trace), self.gamma_2))
+
+    def attention_update(self, x: Tensor, trace: Trace | None = None) -> Tensor:
+        """What attention adds to the residual stream, from normed tokens (B, N, D)."""
+        return _scaled(self.attn(x, trace), self.gamma_1)
 
     def _kept(self, x: Tensor) -> Tensor:
         if not self.training or self.drop_path == 0:

@@ -193,18 +193,22 @@ class LapisViT(Shared):
 
     def _tokens(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The tokens (B, N, D) after the last block, and after each of `taps`."""
-        self._check(images)
-        x = torch.cat([self.cls_token.expand(images.shape[0], -1, -1), self.patch_embed(images)], dim=1)
-        if self.pos_embed is not None:
-            x = x + self.pos_embed
+        x = self.embed(images)
         features: dict[int, Tensor] = {}
         for index, block in enumerate(self.blocks):
-            x = self._run_block(block, x) if trace is None else block(x, trace)
+            x = self.run_block(block, x) if trace is None else block(x, trace)
             if index in taps:
                 features[index] = x
         return x, [features[index] for index in taps]
 
-    def _run_block(self, block: Block, x: Tensor) -> Tensor:
+    def embed(self, images: Tensor) -> Tensor:
+        """The tokens (B, N, D) before the first block: class token, patches, positions."""
+        self._check(images)
+        x = torch.cat([self.cls_token.expand(images.shape[0], -1, -1), self.patch_embed(images)], dim=1)
+        return x if self.pos_embed is None else x + self.pos_embed
+
+    def run_block(self, block: Block, x: Tensor) -> Tensor:
+        """One block as the network runs it: computed again in the backward pass, or compiled, where that is asked."""
         if not torch.is_grad_enabled():
             out: Tensor = block(x)
             return out
