@@ -22,8 +22,8 @@
     FIELD(s, attention_gain) FIELD(s, attention_shift) FIELD(s, qkv) FIELD(s, table) FIELD(s, row_exponent)           \
     FIELD(s, exponents) FIELD(s, distances) FIELD(s, delay) FIELD(s, readout_scale) FIELD(s, readout_shift)           \
     FIELD(s, proj) FIELD(s, mlp_gain) FIELD(s, mlp_shift) FIELD(s, fc1) FIELD(s, rise) FIELD(s, fall) FIELD(s, fc2)       \
-    FIELD(s, least_attention) FIELD(s, least_qk) FIELD(s, least_v) FIELD(s, least_readout) FIELD(s, least_mlp)        \
-    FIELD(s, least_hidden) FIELD(s, attention_activity) FIELD(s, readout_activity) FIELD(s, mlp_activity) FIELD(s, hidden_activity)
+    FIELD(s, min_code_attention) FIELD(s, min_code_qk) FIELD(s, min_code_v) FIELD(s, min_code_readout) FIELD(s, min_code_mlp)        \
+    FIELD(s, min_code_hidden) FIELD(s, attention_activity) FIELD(s, readout_activity) FIELD(s, mlp_activity) FIELD(s, hidden_activity)
 #define FIELDS_OF_lapis_model(FIELD, s)                                                                               \
     FIELD(s, image_size) FIELD(s, patch_size) FIELD(s, width) FIELD(s, heads) FIELD(s, hidden) FIELD(s, depth)        \
     FIELD(s, classes) FIELD(s, position_rows) FIELD(s, window) FIELD(s, low_attention) FIELD(s, low_qk)               \

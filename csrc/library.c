@@ -178,9 +178,9 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
 /* A chunk of a row: sums are kept per chunk and added in order, whoever computed them. */
 enum { LSQ_CHUNK = 16384 };
 
-/* Codes from low to high; those smaller than `least` are 0. */
+/* Codes from low to high; those smaller than `min_code` are 0. */
 typedef struct {
-    float low, high, least;
+    float low, high, min_code;
 } lsq_range;
 
 typedef lsq_sums (*lsq_backward)(const float *, const float *, int64_t, lsq_scale, float *);
@@ -208,7 +208,7 @@ static int run_lsq(const void *job, int64_t task, unsigned char *scratch) {
                        j->offset ? *j->offset : 0,
                        j->range.low,
                        j->range.high,
-                       j->range.least,
+                       j->range.min_code,
                        j->offset != NULL};
         if (j->backward)
             j->sums[i] = j->backward(j->x + start, j->grad + start, n, s, j->grad_x ? j->grad_x + start : NULL);
@@ -240,12 +240,12 @@ static lsq_job lsq_job_of(const float *x, int64_t rows, int64_t columns, const f
 }
 
 int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                  const float *offset, float low, float high, float least, float *value, float *codes,
+                  const float *offset, float low, float high, float min_code, float *value, float *codes,
                   int32_t threads) {
     if (rows < 0 || columns < 0 || !step) return LAPIS_BAD_ARGUMENT;
     if (rows == 0 || columns == 0) return LAPIS_OK;
     if (!x) return LAPIS_BAD_ARGUMENT;
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, min_code});
     j.value = value, j.codes = codes;
     return lsq_run(&j, threads);
 }
@@ -269,17 +269,17 @@ static int32_t lsq_gradient(lsq_job j, double *grad_step, double *grad_offset, i
 }
 
 int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
-                                 int32_t per_row, const float *offset, float low, float high, float least,
+                                 int32_t per_row, const float *offset, float low, float high, float min_code,
                                  float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, min_code});
     j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_value_backward;
     return lsq_gradient(j, grad_step, grad_offset, threads);
 }
 
 int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns, const float *step,
-                                 int32_t per_row, const float *offset, float low, float high, float least,
+                                 int32_t per_row, const float *offset, float low, float high, float min_code,
                                  float *grad_x, double *grad_step, double *grad_offset, int32_t threads) {
-    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, least});
+    lsq_job j = lsq_job_of(x, rows, columns, step, per_row, offset, (lsq_range){low, high, min_code});
     j.grad = grad, j.grad_x = grad_x, j.backward = j.kernels->lsq_codes_backward;
     return lsq_gradient(j, grad_step, grad_offset, threads);
 }

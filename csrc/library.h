@@ -76,11 +76,11 @@ LAPIS_API int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_
                                           int64_t size, const int32_t *delay, int32_t *acc, const int64_t *acc_stride,
                                           uint32_t *zint, int32_t threads);
 
-/* u = (x - offset) / step; z = clamp(floor(u + 1/2), low, high), or 0 where |z| < least; value = z step + offset.
+/* u = (x - offset) / step; z = clamp(floor(u + 1/2), low, high), or 0 where |z| < min_code; value = z step + offset.
  * x [rows, columns] contiguous, step [rows] (per_row) or [1], offset one number or NULL. `value` or `codes` may be
  * NULL. */
 LAPIS_API int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const float *step, int32_t per_row,
-                            const float *offset, float low, float high, float least, float *value, float *codes,
+                            const float *offset, float low, float high, float min_code, float *value, float *codes,
                             int32_t threads);
 
 /* Gradients of value: gx = inside ? g : 0; gstep = sum g (inside ? z - u : z); goffset = sum (inside ? 0 : g).
@@ -89,11 +89,11 @@ LAPIS_API int32_t lapis_lsq(const float *x, int64_t rows, int64_t columns, const
  * do not depend on `threads`. gstep has the shape of step; goffset one number. */
 LAPIS_API int32_t lapis_lsq_value_backward(const float *x, const float *grad, int64_t rows, int64_t columns,
                                            const float *step, int32_t per_row, const float *offset, float low,
-                                           float high, float least, float *grad_x, double *grad_step,
+                                           float high, float min_code, float *grad_x, double *grad_step,
                                            double *grad_offset, int32_t threads);
 LAPIS_API int32_t lapis_lsq_codes_backward(const float *x, const float *grad, int64_t rows, int64_t columns,
                                            const float *step, int32_t per_row, const float *offset, float low,
-                                           float high, float least, float *grad_x, double *grad_step,
+                                           float high, float min_code, float *grad_x, double *grad_step,
                                            double *grad_offset, int32_t threads);
 
 #ifdef __cplusplus

@@ -120,12 +120,13 @@ static int fire_row(const void *argument, int64_t row, unsigned char *scratch) {
 }
 
 int32_t lapis_spikes_fire(const double *values, int64_t rows, int64_t neurons, const double *rise, const double *fall,
-                          int32_t per_row, int64_t sets, int32_t low, int32_t window, int32_t least, uint8_t *train,
+                          int32_t per_row, int64_t sets, int32_t low, int32_t window, int32_t min_code, uint8_t *train,
                           int8_t *codes, int32_t threads) {
     if (!values || !rise || !train || !codes || rows < 1 || neurons < 1 || sets < 1 || neurons % sets)
         return LAPIS_BAD_ARGUMENT;
-    if (window < 1 || window > 127 || least < 1 || least > window || (low && low != -window)) return LAPIS_BAD_ARGUMENT;
-    const fire_call call = {values, rise, fall, rows, neurons, sets, per_row, low, window, window - least + 1,
+    if (window < 1 || window > 127 || min_code < 1 || min_code > window || (low && low != -window))
+        return LAPIS_BAD_ARGUMENT;
+    const fire_call call = {values, rise, fall, rows, neurons, sets, per_row, low, window, window - min_code + 1,
                             train,  codes};
     return parallel_for(fire_row, &call, rows, threads, (size_t)neurons * sizeof(double));
 }
@@ -134,7 +135,7 @@ typedef struct {
     const uint8_t *train;
     int64_t steps, targets, neurons, inputs, outputs;
     const int8_t *weight;
-    int32_t least;
+    int32_t min_code;
     int32_t *voltage;
     atomic_int_fast64_t *spikes;
 } integrate_call;
@@ -172,19 +173,20 @@ static int integrate_target(const void *argument, int64_t target, unsigned char 
         if (narrow) widen(current, arrived, c->outputs);
         add_row(voltage, current, c->outputs);
     }
-    add_times(voltage, current, c->least - 1, c->outputs);
+    add_times(voltage, current, c->min_code - 1, c->outputs);
     atomic_fetch_add(c->spikes, spikes);
     return LAPIS_OK;
 }
 
 int32_t lapis_spikes_integrate(const uint8_t *train, int64_t steps, int64_t targets, int64_t neurons,
-                               const int8_t *weight, int64_t inputs, int64_t outputs, int32_t least, int32_t *voltage,
-                               int64_t *crossed, int32_t threads) {
-    if (!train || !weight || !voltage || !crossed || steps < 1 || targets < 1 || inputs < 1 || outputs < 1 || least < 1)
+                               const int8_t *weight, int64_t inputs, int64_t outputs, int32_t min_code,
+                               int32_t *voltage, int64_t *crossed, int32_t threads) {
+    if (!train || !weight || !voltage || !crossed || steps < 1 || targets < 1 || inputs < 1 || outputs < 1 ||
+        min_code < 1)
         return LAPIS_BAD_ARGUMENT;
     if (neurons != inputs && neurons != 2 * inputs) return LAPIS_BAD_ARGUMENT;
     atomic_int_fast64_t spikes = 0;
-    const integrate_call call = {train, steps, targets, neurons, inputs, outputs, weight, least, voltage, &spikes};
+    const integrate_call call = {train, steps, targets, neurons, inputs, outputs, weight, min_code, voltage, &spikes};
     int status =
         parallel_for(integrate_target, &call, targets, threads, (size_t)outputs * (sizeof(int32_t) + sizeof(int16_t)));
     *crossed = atomic_load(&spikes) * outputs;
@@ -194,7 +196,7 @@ int32_t lapis_spikes_integrate(const uint8_t *train, int64_t steps, int64_t targ
 typedef struct {
     const uint8_t *q, *k;
     int64_t steps, heads, rows, keys, neurons;
-    int32_t least;
+    int32_t min_code;
     int32_t *distance;
     atomic_int_fast64_t *crossed;
 } relate_call;
@@ -240,8 +242,8 @@ static int relate_head(const void *argument, int64_t head, unsigned char *scratc
         add_row(row_sum, by_row, pairs);
         add_row(key_sum, by_key, pairs);
     }
-    add_times(row_sum, by_row, c->least - 1, pairs);
-    add_times(key_sum, by_key, c->least - 1, pairs);
+    add_times(row_sum, by_row, c->min_code - 1, pairs);
+    add_times(key_sum, by_key, c->min_code - 1, pairs);
     int32_t *distance = c->distance + head * pairs;
     for (int64_t i = 0; i < c->rows; i++)
         for (int64_t j = 0; j < c->keys; j++)
@@ -251,12 +253,13 @@ static int relate_head(const void *argument, int64_t head, unsigned char *scratc
 }
 
 int32_t lapis_spikes_relate(const uint8_t *q, const uint8_t *k, int64_t steps, int64_t heads, int64_t rows,
-                            int64_t keys, int64_t neurons, int32_t least, int32_t *distance, int64_t *crossed,
+                            int64_t keys, int64_t neurons, int32_t min_code, int32_t *distance, int64_t *crossed,
                             int32_t threads) {
-    if (!q || !k || !distance || !crossed || steps < 1 || heads < 1 || rows < 1 || keys < 1 || neurons < 1 || least < 1)
+    if (!q || !k || !distance || !crossed || steps < 1 || heads < 1 || rows < 1 || keys < 1 || neurons < 1 ||
+        min_code < 1)
         return LAPIS_BAD_ARGUMENT;
     atomic_int_fast64_t synapses = 0;
-    const relate_call call = {q, k, steps, heads, rows, keys, neurons, least, distance, &synapses};
+    const relate_call call = {q, k, steps, heads, rows, keys, neurons, min_code, distance, &synapses};
     int status = parallel_for(relate_head, &call, heads, threads, relate_scratch(&call));
     *crossed = atomic_load(&synapses);
     return status;
@@ -299,7 +302,7 @@ typedef struct {
     const uint8_t *train;
     int64_t steps, heads, keys, neurons, rows, channels;
     const int32_t *affinity;
-    int32_t least;
+    int32_t min_code;
     int32_t *voltage;
     atomic_int_fast64_t *spikes;
 } mix_call;
@@ -328,19 +331,19 @@ static int mix_head(const void *argument, int64_t head, unsigned char *scratch) 
         }
         add_row(voltage, current, size);
     }
-    add_times(voltage, current, c->least - 1, size);
+    add_times(voltage, current, c->min_code - 1, size);
     atomic_fetch_add(c->spikes, spikes);
     return LAPIS_OK;
 }
 
 int32_t lapis_spikes_mix(const uint8_t *train, int64_t steps, int64_t heads, int64_t keys, int64_t neurons,
-                         const int32_t *affinity, int64_t rows, int64_t channels, int32_t least, int32_t *voltage,
+                         const int32_t *affinity, int64_t rows, int64_t channels, int32_t min_code, int32_t *voltage,
                          int64_t *crossed, int32_t threads) {
     if (!train || !affinity || !voltage || !crossed || steps < 1 || heads < 1 || keys < 1 || rows < 1 || channels < 1)
         return LAPIS_BAD_ARGUMENT;
-    if (least < 1 || (neurons != channels && neurons != 2 * channels)) return LAPIS_BAD_ARGUMENT;
+    if (min_code < 1 || (neurons != channels && neurons != 2 * channels)) return LAPIS_BAD_ARGUMENT;
     atomic_int_fast64_t spikes = 0;
-    const mix_call call = {train, steps, heads, keys, neurons, rows, channels, affinity, least, voltage, &spikes};
+    const mix_call call = {train, steps, heads, keys, neurons, rows, channels, affinity, min_code, voltage, &spikes};
     int status = parallel_for(mix_head, &call, heads, threads, (size_t)(rows * (keys + channels)) * sizeof(int32_t));
     *crossed = atomic_load(&spikes) * rows;
     return status;

@@ -32,7 +32,7 @@ class Network(nn.Module):
         self.embed = layer.Linear(PATCH * PATCH, WIDTH, bias=False)
         self.before_attention = FirstSpikeNode(WINDOW, WIDTH)
         self.attention = SpikingAttention(
-            LapisAttention(WIDTH, heads=3, window=WINDOW, mode="unsigned", readout="spikes", row_scale="pow2")
+            LapisAttention(WIDTH, heads=3, window=WINDOW, coding="unsigned", readout="spikes", row_scale="pow2")
         )
         self.before_mlp = FirstSpikeNode(WINDOW, WIDTH)
         self.mlp = nn.Sequential(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from hypothesis import strategies as st
 
-from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert import from_model
 from lapis.deploy.network import Network
 from lapis.deploy.synthetic import random_network
@@ -77,8 +77,8 @@ def images_for(network: Network, batch: int, seed: int = 0) -> Pixels:
 
 @st.composite
 def configs(draw: st.DrawFn) -> LapisConfig:
-    """Deployable configurations of every style, window, width of weights and affinities, mix of modes and deadlines."""
-    heads, modes = draw(st.sampled_from([1, 2, 3])), st.sampled_from(get_args(Mode))
+    """Deployable configurations of every style, window, width of weights and affinities, coding and deadlines."""
+    heads, coding = draw(st.sampled_from([1, 2, 3])), st.sampled_from(get_args(Coding))
     config = small_config(
         style=draw(st.sampled_from(["vit", "beit"])),
         image_size=4 * draw(st.integers(1, 3)),
@@ -90,15 +90,15 @@ def configs(draw: st.DrawFn) -> LapisConfig:
         window=draw(st.integers(1, 20)),
         weight_bits=draw(st.sampled_from([2, 6, 8])),
         activation=draw(st.sampled_from(["gelu", "relu"])),
-        modes=ActivationModes(*(draw(modes) for _ in range(6))),
+        coding=CodingByPoint(*(draw(coding) for _ in range(6))),
         affinity_bits=draw(st.sampled_from([15, 14, 9, 8, 3, 1])),
     )
-    return config.replace(least_codes=draw(least_codes(config)))
+    return config.replace(min_code=draw(min_code(config)))
 
 
 @st.composite
-def least_codes(draw: st.DrawFn, config: LapisConfig) -> LeastCodes:
+def min_code(draw: st.DrawFn, config: LapisConfig) -> MinCodeByPoint:
     """Deadlines for some points: none, one for all blocks, or one per block."""
-    least = st.integers(1, config.window)
-    per_block = st.tuples(*[least] * config.depth)
-    return LeastCodes(*(draw(st.one_of(st.just(1), least, per_block)) for _ in range(6)))
+    min_code = st.integers(1, config.window)
+    per_block = st.tuples(*[min_code] * config.depth)
+    return MinCodeByPoint(*(draw(st.one_of(st.just(1), min_code, per_block)) for _ in range(6)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lapis.config import PRESETS, ActivationModes, LapisConfig, LeastCodes, preset
+from lapis.config import PRESETS, CodingByPoint, LapisConfig, MinCodeByPoint, preset
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 
@@ -32,8 +32,8 @@ def test_presets_are_the_papers_models(
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_configuration_survives_a_file(name: str) -> None:
     depth = preset(name).depth
-    deadlines = LeastCodes(v=4, mlp_in=tuple(range(1, 13)) * (depth // 12))
-    config = preset(name, modes=ActivationModes(qk="signed"), weight_bits=6, least_codes=deadlines)
+    deadlines = MinCodeByPoint(v=4, mlp_in=tuple(range(1, 13)) * (depth // 12))
+    config = preset(name, coding=CodingByPoint(qk="signed"), weight_bits=6, min_code=deadlines)
     assert LapisConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
@@ -52,9 +52,9 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"window": 0}, "outside 1..63"),
         ({"depth": 0}, "at least 1"),
         ({"classes": 2.0}, "at least 1"),
-        ({"modes": {"qk": "ternary"}}, "use unsigned, offset or signed"),
-        ({"modes": {"hidden": "signed"}}, "did you mean 'mlp_hidden'"),
-        ({"modes": 3}, "must be ActivationModes"),
+        ({"coding": {"qk": "ternary"}}, "use unsigned, offset or signed"),
+        ({"coding": {"hidden": "signed"}}, "did you mean 'mlp_hidden'"),
+        ({"coding": 3}, "must be CodingByPoint"),
         ({"widht": 3}, "did you mean 'width'"),
         ({"affinity_bits": 16}, "from 1 to 15"),
         ({"affinity_bits": 8.0}, "from 1 to 15"),
@@ -63,12 +63,12 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
         ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
         ({"quantize": "yes"}, "true or false"),
-        ({"least_codes": {"v": 0}}, "from 1 (every code but zero fires) to the window, 15"),
-        ({"least_codes": {"v": 16}}, "to the window, 15"),
-        ({"least_codes": {"v": True}}, "must be an integer"),
-        ({"least_codes": {"mlp_in": [1, 2]}}, "one for each of the 12 blocks"),
-        ({"least_codes": {"hidden": 2}}, "did you mean 'mlp_hidden'"),
-        ({"least_codes": 3}, "must be LeastCodes"),
+        ({"min_code": {"v": 0}}, "from 1 (every code but zero fires) to the window, 15"),
+        ({"min_code": {"v": 16}}, "to the window, 15"),
+        ({"min_code": {"v": True}}, "must be an integer"),
+        ({"min_code": {"mlp_in": [1, 2]}}, "one for each of the 12 blocks"),
+        ({"min_code": {"hidden": 2}}, "did you mean 'mlp_hidden'"),
+        ({"min_code": 3}, "must be MinCodeByPoint"),
         ({"activation": "swish"}, "use gelu or relu"),
         ({"top_k": 0.0}, "share of neurons above 0"),
     ],

@@ -17,7 +17,7 @@ from tests.docs.given import make
 from tests.networks import small_config, wide_network
 
 SURFACE: dict[str, set[str]] = {
-    "lapis": {"ActivationModes", "LapisConfig", "LapisError", "Session", "__version__", "preset"},
+    "lapis": {"CodingByPoint", "LapisConfig", "LapisError", "Session", "__version__", "preset"},
     "lapis.ops": {
         "affinity", "attention", "attention_spikes", "decode", "encode", "first_spike", "hamming_distance",
         "integer_attention", "l1_distance", "latency", "lsq_codes", "lsq_value", "pack6", "scale_rows",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lapis._util.files import write_text
-from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
@@ -83,7 +83,7 @@ def sha256(array: np.ndarray[Any, Any]) -> str:
 
 
 def small_network() -> Network:
-    """Style beit with what the packaged model does not have: padding, all modes, a crop, ReLU, names beyond ASCII."""
+    """Style beit with what the packaged model does not have: padding, all coding, a crop, ReLU, names beyond ASCII."""
     config = LapisConfig(
         style="beit",
         image_size=12,
@@ -95,8 +95,8 @@ def small_network() -> Network:
         mlp_ratio=3,
         window=20,
         activation="relu",
-        modes=ActivationModes("signed", "offset", "signed", "unsigned", "offset", "signed"),
-        least_codes=LeastCodes(attention_in=(2, 5), qk=2, v=(3, 1), readout=2, mlp_in=4, mlp_hidden=(1, 3)),
+        coding=CodingByPoint("signed", "offset", "signed", "unsigned", "offset", "signed"),
+        min_code=MinCodeByPoint(attention_in=(2, 5), qk=2, v=(3, 1), readout=2, mlp_in=4, mlp_hidden=(1, 3)),
     ).deployed()
     network, generator = random_network(config, seed=13), np.random.default_rng(13)
     return dataclasses.replace(
@@ -110,7 +110,7 @@ def small_network() -> Network:
     )
 
 
-def table_network(relation: str, mode: Mode, seed: int, **changes: Any) -> Network:
+def table_network(relation: str, mode: Coding, seed: int, **changes: Any) -> Network:
     """Affinities, or their shifts, as a table by distance, or as a leak; weights of eight bits."""
     config = LapisConfig(
         image_size=8,
@@ -122,7 +122,7 @@ def table_network(relation: str, mode: Mode, seed: int, **changes: Any) -> Netwo
         mlp_ratio=2,
         window=7,
         relation=relation,
-        modes=ActivationModes(qk=mode),
+        coding=CodingByPoint(qk=mode),
     ).deployed(weight_bits=8)
     return random_network(config.replace(**changes), seed)
 

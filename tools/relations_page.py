@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from lapis import relations
-from lapis.config import ActivationModes, LapisConfig, preset
+from lapis.config import CodingByPoint, LapisConfig, preset
 from lapis.energy import CONVENTIONS, Activities, load_costs
 from lapis.energy.operations import Mixing
 from lapis.trace import POINTS
@@ -45,8 +45,8 @@ class Drawing:
 
 def config() -> LapisConfig:
     """lapis_tiny at 128 pixels with power-of-two rows, the network of the figures on the page."""
-    modes = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
-    return preset("lapis_tiny", classes=10, image_size=128, row_scale="pow2", readout="spikes", modes=modes)
+    coding = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+    return preset("lapis_tiny", classes=10, image_size=128, row_scale="pow2", readout="spikes", coding=coding)
 
 
 def _rect(x: float, y: float, fill: str, width: float = CELL - 2, height: float = CELL - 2, opacity: float = 1) -> str:

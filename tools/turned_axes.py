@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lapis import models
-from lapis.config import LeastCodes
+from lapis.config import MinCodeByPoint
 from lapis.convert import from_model
 from lapis.data.images import spread
 from lapis.data.open import open_images, resized_batches
@@ -82,8 +82,8 @@ def small_power(model: LapisViT, images: Tensor) -> dict[str, float]:
 
 @torch.no_grad()
 def silence(model: LapisViT, images: Tensor, sparsity: Sparsity) -> None:
-    """Give the network the least codes with which a run that has arrived at its goals would begin."""
-    model.set_least_codes(LeastCodes())
+    """Give the network the minimum codes with which a run that has arrived at its goals would begin."""
+    model.set_min_code(MinCodeByPoint())
     meter = Meter(model, Processes(0, 1, torch.device("cpu")))
     silencer = Silencer(model, sparsity, total=1)
     silencer.weigh(images, meter)

@@ -8,14 +8,14 @@
 #include "team.h"
 
 static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low,
-                           int32_t least) {
+                           int32_t min_code) {
     int64_t padded = round_up(m->width, 16);
     return (norm_call){.width = m->width,
                        .padded = padded,
                        .eps = m->eps,
                        .low = (float)low,
                        .high = (float)m->window,
-                       .late = least - 1,
+                       .late = min_code - 1,
                        .gain = pack_words(p, gain, m->width, padded),
                        .shift = pack_words(p, shift, m->width, padded)};
 }
@@ -43,17 +43,18 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     int64_t d = m->width, n = e->tokens;
     block b = {.exponents = from->exponents, .distances = from->distances};
     b.attention_norm =
-        pack_norm(p, m, from->attention_gain, from->attention_shift, m->low_attention, from->least_attention);
-    b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp, from->least_mlp);
+        pack_norm(p, m, from->attention_gain, from->attention_shift, m->low_attention, from->min_code_attention);
+    b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp, from->min_code_mlp);
     b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window,
-                               from->least_readout - 1};
+                               from->min_code_readout - 1};
     b.steps = plan_take(p, sizeof *b.steps);
     b.table = pack_affinities(p, from, m->heads, &b.cut);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
-    layer_shape qkv = {3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->least_qk > 1 || from->least_v > 1};
+    layer_shape qkv = {
+        3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->min_code_qk > 1 || from->min_code_v > 1};
     layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL, 0};
-    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps, from->least_hidden > 1};
+    layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps, from->min_code_hidden > 1};
     layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL, 0};
     pack_linear(p, e->functions, &from->qkv, qkv, forms_of(e, from->attention_activity, 0), &b.qkv);
     pack_linear(p, e->functions, &from->proj, proj, forms_of(e, from->readout_activity, 0), &b.proj);
@@ -66,11 +67,11 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     }
     for (int64_t o = 0; b.qkv.late && o < 3 * d; o++) {
         b.qkv.silent[o] = (uint8_t)-b.qkv.lowest[o];
-        b.qkv.late[o] = (uint8_t)((o < 2 * d ? from->least_qk : from->least_v) - 1);
+        b.qkv.late[o] = (uint8_t)((o < 2 * d ? from->min_code_qk : from->min_code_v) - 1);
     }
     for (int64_t o = 0; b.fc1.late && o < m->hidden; o++) {
         b.fc1.silent[o] = (uint8_t)-m->low_hidden;
-        b.fc1.late[o] = (uint8_t)(from->least_hidden - 1);
+        b.fc1.late[o] = (uint8_t)(from->min_code_hidden - 1);
     }
     pack_ladder(from->rise, from->fall, m->window - m->low_hidden, b.steps);
     *to = b;
@@ -150,8 +151,8 @@ static int bad_model(const lapis_model *m) {
     if (!m->patch_weight || !m->patch_shift || !m->position || !m->head_weight || !m->head_bias || !m->blocks) return 1;
     for (int64_t i = 0; i < m->depth; i++) {
         const lapis_block *b = m->blocks + i;
-        const int32_t leasts[] = {b->least_attention, b->least_qk,  b->least_v,
-                                  b->least_readout,   b->least_mlp, b->least_hidden};
+        const int32_t leasts[] = {b->min_code_attention, b->min_code_qk,  b->min_code_v,
+                                  b->min_code_readout,   b->min_code_mlp, b->min_code_hidden};
         for (int point = 0; point < 6; point++)
             if (leasts[point] < 1 || leasts[point] > m->window) return 1;
     }

@@ -20,26 +20,26 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
     return best;
 }
 
-/* The codes that go out: their range, and the least that fires. */
-static void set_codes(linear *packed, int32_t low, int32_t high, int32_t least) {
+/* The codes that go out: their range, and the minimum code that fires. */
+static void set_codes(linear *packed, int32_t low, int32_t high, int32_t min_code) {
     for (int64_t o = 0; o < packed->outputs; o++) {
         packed->lowest[o] = (int16_t)low;
         packed->span[o] = (uint8_t)(high - low);
         if (!packed->late) continue;
         packed->silent[o] = (uint8_t)-low;
-        packed->late[o] = (uint8_t)(least - 1);
+        packed->late[o] = (uint8_t)(min_code - 1);
     }
 }
 
 int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
                             const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
-                            int32_t out_low, int32_t out_high, int32_t least, const float *rise, const float *fall,
+                            int32_t out_low, int32_t out_high, int32_t min_code, const float *rise, const float *fall,
                             int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
     if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
     if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
         return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
-    if (out_low > 0 || least < 1 || least > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
+    if (out_low > 0 || min_code < 1 || min_code > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
     const engine_functions *functions = current_isa()->engine;
     if (forms & EVENTS && !functions->spikes) forms = (forms & ~EVENTS) | DENSE;
     const int events = forms & EVENTS;
@@ -62,7 +62,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         moving = plan_take(&p, rows * stream_stride * 4);
         if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
-    set_codes(&packed, out_low, out_high, least);
+    set_codes(&packed, out_low, out_high, min_code);
     for (int64_t r = 0; r < rows; r++) {
         memcpy(in_codes + r * in_stride, codes + r * inputs, (size_t)inputs);
         if (kind == TO_STREAM) memcpy(moving + r * stream_stride, stream + r * outputs, (size_t)outputs * 4);

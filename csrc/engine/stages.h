@@ -41,7 +41,7 @@ typedef struct {
     int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
-    int32_t low, most;   /* the least code that comes in, and the greatest absolute value */
+    int32_t low, most;   /* the lowest code that comes in, and the greatest absolute value */
     /* For layers that may run by events, else NULL: [outputs / spike_panel][inputs][spike_panel] as interleaving wants
      * them, less `spike_least`; and the sum of codes of one sign that 16 bits can take. */
     const int8_t *spike_weight;

@@ -56,7 +56,7 @@ typedef struct {
 } integer_attention_call;
 
 typedef struct {
-    float step, offset, low, high, least;
+    float step, offset, low, high, min_code;
     int has_offset;
 } lsq_scale;
 

@@ -204,7 +204,7 @@ static float rounded(float u, lsq_scale s) {
     float z = floorf(u + 0.5f);
     z = z < s.low ? s.low : z;
     z = z > s.high ? s.high : z;
-    return fabsf(z) < s.least ? 0 : z;
+    return fabsf(z) < s.min_code ? 0 : z;
 }
 
 void scalar_lsq(const float *x, int64_t n, lsq_scale s, float *value, float *codes) {

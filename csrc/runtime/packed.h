@@ -15,7 +15,7 @@ enum {
     AFFINITY_MAX = (1 << MAX_AFFINITY_BITS) - 1
 };
 
-/* Points that share a mode and a least code. */
+/* Points that share a mode and a minimum code. */
 enum { MODE_ATTENTION, MODE_QK, MODE_V, MODE_READOUT, MODE_MLP, MODE_HIDDEN, MODES };
 
 typedef enum { RELATION_LEAK, RELATION_SHIFT, RELATION_TABLE } relation_kind;

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lapis.config import ActivationModes, LapisConfig, preset
+from lapis.config import CodingByPoint, LapisConfig, preset
 from lapis.errors import LapisError
 
 __version__ = "0.1.0"
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from lapis.runtime import Session
 
-__all__ = ["ActivationModes", "LapisConfig", "LapisError", "Session", "__version__", "preset"]
+__all__ = ["CodingByPoint", "LapisConfig", "LapisError", "Session", "__version__", "preset"]
 
 
 def __getattr__(name: str) -> Any:

@@ -65,9 +65,9 @@ def round_half_up(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.floor(np.asarray(x, dtype=np.float64) + 0.5)
 
 
-def silence(codes: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
-    """z where |z| >= least, else 0: a neuron that has not fired by step T - least stays silent."""
-    return codes if least <= 1 else np.where(np.abs(codes) < least, codes.dtype.type(0), codes)
+def silence(codes: npt.NDArray[Any], min_code: int) -> npt.NDArray[Any]:
+    """z where |z| >= min_code, else 0: a neuron that has not fired by step T - min_code stays silent."""
+    return codes if min_code <= 1 else np.where(np.abs(codes) < min_code, codes.dtype.type(0), codes)
 
 
 def pow2_exponent(z: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ from lapis.relations import rule_of
 Style = Literal["vit", "beit"]
 RowScale = Literal["exact", "pow2"]
 Readout = Literal["real", "spikes"]
-Mode = Literal["unsigned", "offset", "signed"]
+Coding = Literal["unsigned", "offset", "signed"]
 Activation = Literal["gelu", "relu"]
 
 FLOAT_WEIGHTS = 32
@@ -37,30 +37,30 @@ WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
 
 
 @dataclass(frozen=True)
-class ActivationModes:
-    """How negative values are coded at each measuring point. q and k share one quantizer, so they share one mode.
+class CodingByPoint:
+    """How negative values are coded at each measuring point. q and k share one quantizer, so they share one coding.
 
     unsigned: z = clamp(floor(x/s + 1/2), 0, T), a negative value gives no spike (the paper).
     offset:   the same for x - o, with a learned shift o that is folded into the next bias.
     signed:   an ON and an OFF neuron for each value, of which at most one fires.
     """
 
-    attention_in: Mode = "unsigned"
-    qk: Mode = "unsigned"
-    v: Mode = "unsigned"
-    readout: Mode = "unsigned"
-    mlp_in: Mode = "unsigned"
-    mlp_hidden: Mode = "unsigned"
+    attention_in: Coding = "unsigned"
+    qk: Coding = "unsigned"
+    v: Coding = "unsigned"
+    readout: Coding = "unsigned"
+    mlp_in: Coding = "unsigned"
+    mlp_hidden: Coding = "unsigned"
 
     @classmethod
-    def all(cls, mode: Mode) -> ActivationModes:
-        """One mode at every point."""
-        return cls(**{f.name: mode for f in dataclasses.fields(cls)})
+    def all(cls, coding: Coding) -> CodingByPoint:
+        """One coding at every point."""
+        return cls(**{f.name: coding for f in dataclasses.fields(cls)})
 
 
 @dataclass(frozen=True)
-class LeastCodes:
-    """The least code z0 that fires at each measuring point: one for all blocks, or one per block.
+class MinCodeByPoint:
+    """The minimum code z0 that fires at each measuring point: one for all blocks, or one per block.
 
     A neuron with 0 < |z| < z0 has not fired by step T - z0, its deadline, and stays silent. The window of that point
     then has T - z0 + 1 steps instead of T. With 1, every code but zero fires.
@@ -80,9 +80,9 @@ class LeastCodes:
                 object.__setattr__(self, point.name, tuple(value))
 
     @classmethod
-    def all(cls, least: int) -> LeastCodes:
-        """One least code at every point."""
-        return cls(**{f.name: least for f in dataclasses.fields(cls)})
+    def all(cls, min_code: int) -> MinCodeByPoint:
+        """One minimum code at every point."""
+        return cls(**{f.name: min_code for f in dataclasses.fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class LapisConfig:
     readout: Readout = "real"
     weight_bits: int = FLOAT_WEIGHTS
     activation: Activation = "gelu"
-    modes: ActivationModes = field(default_factory=ActivationModes)
-    least_codes: LeastCodes = field(default_factory=LeastCodes)
+    coding: CodingByPoint = field(default_factory=CodingByPoint)
+    min_code: MinCodeByPoint = field(default_factory=MinCodeByPoint)
     # A control for deadlines: the share of each token's neurons that may fire in front of a layer, the largest first.
     top_k: float = 1.0
     quantize: bool = True
@@ -145,7 +145,7 @@ class LapisConfig:
                 f"relation={self.relation!r} has no place for the relative positions of style={self.style!r}; "
                 "use style='vit'"
             )
-        _check_least_codes(self)
+        _check_min_code(self)
         _check_affinity_bits(self)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
             raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
@@ -185,23 +185,25 @@ class LapisConfig:
         """Whether the mean of the patches is classified, or the class token."""
         return self.mean_pool or self.style == "beit"
 
-    def mode(self, point: str) -> Mode:
-        """How negative values are coded at a measuring point. q and k share their mode."""
-        mode: Mode = getattr(self.modes, _field_of(point))
-        return mode
+    def coding_of(self, point: str) -> Coding:
+        """How negative values are coded at a measuring point. q and k share their coding."""
+        coding: Coding = getattr(self.coding, _field_of(point))
+        return coding
 
     def low(self, point: str) -> int:
         """The lowest code at a measuring point: -T where it is signed, else 0."""
-        return -self.window if self.mode(point) == "signed" else 0
+        return -self.window if self.coding_of(point) == "signed" else 0
 
     def of_block(self, block: int) -> LapisConfig:
         """The configuration of a network that has only this block."""
-        least = LeastCodes(**{f.name: self.least(f.name, block) for f in dataclasses.fields(LeastCodes)})
-        return dataclasses.replace(self, depth=1, least_codes=least)
+        min_code = MinCodeByPoint(
+            **{f.name: self.min_code_of(f.name, block) for f in dataclasses.fields(MinCodeByPoint)}
+        )
+        return dataclasses.replace(self, depth=1, min_code=min_code)
 
-    def least(self, point: str, block: int) -> int:
-        """The least code that fires at a measuring point of a block."""
-        codes: int | tuple[int, ...] = getattr(self.least_codes, _field_of(point))
+    def min_code_of(self, point: str, block: int) -> int:
+        """The minimum code that fires at a measuring point of a block."""
+        codes: int | tuple[int, ...] = getattr(self.min_code, _field_of(point))
         return codes if isinstance(codes, int) else codes[block]
 
     def dense(self) -> LapisConfig:
@@ -234,7 +236,7 @@ class LapisConfig:
     def replace(self, **changes: Any) -> LapisConfig:
         """A copy with some fields changed; the error for an unknown field names the nearest known one."""
         _refuse_unknown(changes, LapisConfig, "configuration field")
-        for name, kind in (("modes", ActivationModes), ("least_codes", LeastCodes)):
+        for name, kind in (("coding", CodingByPoint), ("min_code", MinCodeByPoint)):
             if isinstance(changes.get(name), dict):
                 _refuse_unknown(changes[name], kind, "measuring point")
                 changes[name] = kind(**changes[name])
@@ -299,27 +301,27 @@ def _check_choices(config: LapisConfig) -> None:
     for switch in ("quantize", "layer_scale", "mean_pool"):
         if not isinstance(getattr(config, switch), bool):
             raise LapisError(f"{switch}={getattr(config, switch)!r} must be true or false")
-    if not isinstance(config.modes, ActivationModes):
-        raise LapisError(f"modes={config.modes!r} must be ActivationModes")
-    for point, mode in dataclasses.asdict(config.modes).items():
-        if mode not in get_args(Mode):
-            raise LapisError(f"modes.{point}={mode!r} is unknown; use {_either(get_args(Mode))}")
+    if not isinstance(config.coding, CodingByPoint):
+        raise LapisError(f"coding={config.coding!r} must be CodingByPoint")
+    for point, coding in dataclasses.asdict(config.coding).items():
+        if coding not in get_args(Coding):
+            raise LapisError(f"coding.{point}={coding!r} is unknown; use {_either(get_args(Coding))}")
 
 
-def _check_least_codes(config: LapisConfig) -> None:
-    if not isinstance(config.least_codes, LeastCodes):
-        raise LapisError(f"least_codes={config.least_codes!r} must be LeastCodes")
-    for point, value in dataclasses.asdict(config.least_codes).items():
+def _check_min_code(config: LapisConfig) -> None:
+    if not isinstance(config.min_code, MinCodeByPoint):
+        raise LapisError(f"min_code={config.min_code!r} must be MinCodeByPoint")
+    for point, value in dataclasses.asdict(config.min_code).items():
         per_block = isinstance(value, tuple)
         if per_block and len(value) != config.depth:
             raise LapisError(
-                f"least_codes.{point} has {len(value)} numbers; give one number, or one for each of the "
+                f"min_code.{point} has {len(value)} numbers; give one number, or one for each of the "
                 f"{config.depth} blocks"
             )
-        for least in value if per_block else (value,):
-            if not isinstance(least, int) or isinstance(least, bool) or not 1 <= least <= config.window:
+        for min_code in value if per_block else (value,):
+            if not isinstance(min_code, int) or isinstance(min_code, bool) or not 1 <= min_code <= config.window:
                 raise LapisError(
-                    f"least_codes.{point}={least!r} must be an integer from 1 (every code but zero fires) to the "
+                    f"min_code.{point}={min_code!r} must be an integer from 1 (every code but zero fires) to the "
                     f"window, {config.window}"
                 )
 

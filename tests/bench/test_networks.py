@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lapis.bench.networks import PAPER_ACTIVITY, SHAPES, random_images, sparse_network, sparse_network_dense
-from lapis.config import ActivationModes, LeastCodes
+from lapis.config import CodingByPoint, MinCodeByPoint
 from lapis.deploy import integer
 from lapis.deploy.synthetic import random_network, with_activity
 from lapis.errors import LapisError
@@ -36,8 +36,8 @@ def test_only_the_record_of_the_dense_twin_differs() -> None:
 
 
 def test_signed_points_and_deadlines_reach_their_activity_too() -> None:
-    modes = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
-    config = CONFIG.replace(modes=modes, least_codes=LeastCodes(4, 1, (5, 3), 2, 4, 2))
+    coding = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+    config = CONFIG.replace(coding=coding, min_code=MinCodeByPoint(4, 1, (5, 3), 2, 4, 2))
     image = random_images(config, 1)
     wanted: dict[Point, float] = {"attention_in": 0.31, "v": 0.31, "readout": 0.4, "mlp_in": 0.21, "mlp_hidden": 0.1}
     tally = Tally()
@@ -47,6 +47,6 @@ def test_signed_points_and_deadlines_reach_their_activity_too() -> None:
 
 
 def test_a_signed_hidden_layer_cannot_be_silenced_by_an_offset() -> None:
-    config = CONFIG.replace(modes=ActivationModes(mlp_hidden="signed"))
+    config = CONFIG.replace(coding=CodingByPoint(mlp_hidden="signed"))
     with pytest.raises(LapisError, match="unsigned"):
         with_activity(random_network(config), {"mlp_hidden": 0.1}, random_images(config, 1))

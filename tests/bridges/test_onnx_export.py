@@ -14,7 +14,7 @@ from lapis.assets import find
 from lapis.bridges import onnx_tables
 from lapis.bridges.onnx_export import INTEGER_LOGITS, LOGITS, Writer, export
 from lapis.bridges.onnx_run import LEVELS, onnx_executors, open_session
-from lapis.config import ActivationModes, LapisConfig, LeastCodes
+from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert.agreement import verify
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.leak import leak_factor, leak_table, read
@@ -26,8 +26,8 @@ from tests.networks import configs, images_for, small_config, wide_network
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'lapis-snn[onnx]'")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'lapis-snn[onnx]'")
 
-SIGNED = ActivationModes("signed", "signed", "signed", "signed", "signed", "signed")
-UNSIGNED = ActivationModes("unsigned", "unsigned", "unsigned", "unsigned", "unsigned", "unsigned")
+SIGNED = CodingByPoint("signed", "signed", "signed", "signed", "signed", "signed")
+UNSIGNED = CodingByPoint("unsigned", "unsigned", "unsigned", "unsigned", "unsigned", "unsigned")
 
 
 def _agrees(network: Network, batch: int = 2) -> None:
@@ -38,9 +38,9 @@ def _agrees(network: Network, batch: int = 2) -> None:
 
 
 @pytest.mark.parametrize("relation", ["laplacian", "laplacian2", "table"])
-@pytest.mark.parametrize("modes", [SIGNED, UNSIGNED])
-def test_every_relation_agrees_at_every_level_and_thread(relation: Any, modes: ActivationModes) -> None:
-    _agrees(wide_network(relation=relation, modes=modes))
+@pytest.mark.parametrize("coding", [SIGNED, UNSIGNED])
+def test_every_relation_agrees_at_every_level_and_thread(relation: Any, coding: CodingByPoint) -> None:
+    _agrees(wide_network(relation=relation, coding=coding))
 
 
 def test_relative_positions_and_mean_pooling_agree() -> None:
@@ -48,11 +48,11 @@ def test_relative_positions_and_mean_pooling_agree() -> None:
 
 
 def test_deadlines_agree() -> None:
-    _agrees(wide_network(least_codes=LeastCodes(2, 3, (1, 4), 2, 3, (2, 5)), modes=SIGNED))
+    _agrees(wide_network(min_code=MinCodeByPoint(2, 3, (1, 4), 2, 3, (2, 5)), coding=SIGNED))
 
 
 def test_the_widest_codes_and_weights_do_not_saturate() -> None:
-    _agrees(wide_network(window=63, weight_bits=8, modes=SIGNED))
+    _agrees(wide_network(window=63, weight_bits=8, coding=SIGNED))
 
 
 @given(configs(), st.integers(0, 99))
@@ -132,9 +132,9 @@ def test_a_ladder_by_table_equals_its_comparisons(data: st.DataObject, levels: i
 
 
 @pytest.mark.parametrize("bits", [15, 9, 8, 4, 1])
-@pytest.mark.parametrize("modes", [SIGNED, UNSIGNED])
-def test_every_width_of_affinities_agrees(bits: int, modes: ActivationModes) -> None:
-    _agrees(wide_network(affinity_bits=bits, modes=modes))
+@pytest.mark.parametrize("coding", [SIGNED, UNSIGNED])
+def test_every_width_of_affinities_agrees(bits: int, coding: CodingByPoint) -> None:
+    _agrees(wide_network(affinity_bits=bits, coding=coding))
 
 
 @pytest.mark.parametrize("bits", [15, 8, 1])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from lapis.config import ActivationModes, LeastCodes, Mode
+from lapis.config import Coding, CodingByPoint, MinCodeByPoint
 from lapis.deploy import simulate
 from lapis.deploy.network import Layer, Network
 from lapis.deploy.neuron import follow_neuron
@@ -28,7 +28,7 @@ from tests.networks import images_for, small_config, small_model, wide_network
 
 # Sums of float32 in another order; a code is a whole number.
 ROUNDING = 1e-4
-DEADLINES = LeastCodes(attention_in=2, qk=3, v=2, readout=1, mlp_in=1, mlp_hidden=4)
+DEADLINES = MinCodeByPoint(attention_in=2, qk=3, v=2, readout=1, mlp_in=1, mlp_hidden=4)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,9 @@ def bridge() -> ModuleType:
 @pytest.fixture(params=[("unsigned", 1), ("signed", 1), ("signed", 3)], ids=["unsigned", "signed", "deadlines"])
 def deployed(request: pytest.FixtureRequest) -> tuple[Network, Trace]:
     """A deployed network, and the codes of the spikes that its simulator fired on two images."""
-    mode, least = request.param
+    mode, min_code = request.param
     network = wide_network(
-        modes=ActivationModes.all(mode), least_codes=DEADLINES if least > 1 else LeastCodes(), window=7
+        coding=CodingByPoint.all(mode), min_code=DEADLINES if min_code > 1 else MinCodeByPoint(), window=7
     )
     return network, simulate(network, images_for(network, 2)).trace
 
@@ -85,7 +85,7 @@ def test_neurons_fire_at_the_steps_of_the_simulator(
     point, window = points[part], network.config.window
     for block in range(network.config.depth):
         node = bridge.ThresholdNode.of(
-            _part(network, block, part), window, network.low(point) < 0, network.least(point, block)
+            _part(network, block, part), window, network.low(point) < 0, network.min_code(point, block)
         )
         net = nn.Sequential(_synapses(network, _part(network, block, part)), node)
         functional.set_step_mode(net, "m")
@@ -136,10 +136,10 @@ def test_whoever_reads_a_train_as_codes_sends_its_gradient_back_unchanged(bridge
     torch.testing.assert_close(codes.grad[0], wanted)
 
 
-def _attention(mode: Mode) -> tuple[LapisAttention, torch.Tensor, Trace]:
+def _attention(mode: Coding) -> tuple[LapisAttention, torch.Tensor, Trace]:
     """A calibrated layer, its input as the values of codes, and its trace."""
     torch.manual_seed(1)
-    layer = LapisAttention(12, heads=3, window=7, mode=mode, readout="spikes", row_scale="pow2", weight_bits=6).eval()
+    layer = LapisAttention(12, heads=3, window=7, coding=mode, readout="spikes", row_scale="pow2", weight_bits=6).eval()
     calibrate(layer, [torch.randn(4, 10, 12)])
     x = torch.randn(2, 10, 12)
     return layer, x, layer.watch(x).trace
@@ -147,7 +147,7 @@ def _attention(mode: Mode) -> tuple[LapisAttention, torch.Tensor, Trace]:
 
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
 @torch.no_grad()
-def test_attention_on_spikes_integrates_to_attention_on_values(bridge: ModuleType, mode: Mode) -> None:
+def test_attention_on_spikes_integrates_to_attention_on_values(bridge: ModuleType, mode: Coding) -> None:
     layer, x, trace = _attention(mode)
     codes = torch.from_numpy(trace[0, "attention_in"]).float()
     currents = bridge.SpikingAttention(layer)(bridge.spike_train(codes, 7, mode == "signed"))
@@ -157,7 +157,7 @@ def test_attention_on_spikes_integrates_to_attention_on_values(bridge: ModuleTyp
 
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
 @torch.no_grad()
-def test_its_counter_counts_the_synapses_that_the_simulator_crosses(bridge: ModuleType, mode: Mode) -> None:
+def test_its_counter_counts_the_synapses_that_the_simulator_crosses(bridge: ModuleType, mode: Coding) -> None:
     from spikingjelly.activation_based.op_counter import DispatchCounterMode, SynOpCounter
 
     layer, _, trace = _attention(mode)
@@ -223,7 +223,7 @@ def test_a_distance_without_the_native_library_counts_the_same(bridge: ModuleTyp
 
 def test_a_learning_node_finds_its_step_and_every_parameter_gets_a_gradient(bridge: ModuleType) -> None:
     torch.manual_seed(0)
-    layer = LapisAttention(8, heads=2, window=5, mode="unsigned", readout="spikes")
+    layer = LapisAttention(8, heads=2, window=5, coding="unsigned", readout="spikes")
     net = nn.Sequential(bridge.FirstSpikeNode(5, 8), bridge.SpikingAttention(layer), bridge.FirstSpikeNode(5, 8))
     from spikingjelly.activation_based import functional
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_spikes_is_refused(bridge: ModuleType) -> None:
     with pytest.raises(LapisError, match="first axis is time and must have 5 steps"):
         bridge.FirstSpikeNode(5, 2).multi_step_forward(torch.zeros(4, 1, 2))
     with pytest.raises(LapisError, match="use 'unsigned' or 'signed'"):
-        bridge.FirstSpikeNode(5, 2, mode="offset")
+        bridge.FirstSpikeNode(5, 2, coding="offset")
     with pytest.raises(LapisError, match="give 5 or 10"):
         bridge.ThresholdNode(torch.zeros(2, 6), 5)
     with pytest.raises(LapisError, match="readout='spikes'"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lapis.cli import main
-from lapis.config import ActivationModes
+from lapis.config import CodingByPoint
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.train.ablate import ENERGIES
 from lapis.train.recipe import DRIVING
@@ -23,7 +23,7 @@ TINY = [
 
 
 def test_variants_differ_in_the_thing_studied_alone() -> None:
-    for study, key in (("relation", "relation"), ("activation", "modes")):
+    for study, key in (("relation", "relation"), ("activation", "coding")):
         rows = variants(study, "cifar10_tiny", ["optim.epochs=0.5"])
         records = [row.recipe.to_dict() for row in rows]
         for record in records:
@@ -36,11 +36,11 @@ def test_variants_differ_in_the_thing_studied_alone() -> None:
     assert [row.name for row in rows[half:]] == [f"{row.name} drawn" for row in rows[:half]]
     assert [row.recipe.draw_qk for row in rows] == [False] * half + [True] * half
     assert all(row.recipe.model.mean_pooling for row in rows)
-    assert [(row.name, row.recipe.model.modes, row.recipe.lift) for row in variants("activation", "smoke", [])] == [
-        ("unsigned", ActivationModes.all("unsigned"), False),
-        ("offset", ActivationModes.all("offset"), False),
-        ("signed", ActivationModes.all("signed"), False),
-        ("lifted", ActivationModes.all("unsigned"), True),
+    assert [(row.name, row.recipe.model.coding, row.recipe.lift) for row in variants("activation", "smoke", [])] == [
+        ("unsigned", CodingByPoint.all("unsigned"), False),
+        ("offset", CodingByPoint.all("offset"), False),
+        ("signed", CodingByPoint.all("signed"), False),
+        ("lifted", CodingByPoint.all("unsigned"), True),
     ]
 
 
@@ -66,7 +66,7 @@ def test_ways_to_be_silent_share_one_goal() -> None:
     assert rows["relu"].model.activation == "relu"
     assert rows["lifted"].lift
     assert [name for name, recipe in rows.items() if recipe.sparsity.basis] == ["turned"]
-    assert rows["unsigned"].model.modes == ActivationModes.all("unsigned")
+    assert rows["unsigned"].model.coding == CodingByPoint.all("unsigned")
 
 
 def test_a_study_on_the_packaged_images_needs_no_folder_even_where_one_is_known(

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig
 from lapis.convert.agreement import verify
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
@@ -33,9 +33,9 @@ from tests.networks import small_config, small_model
 TIE = 2e-3
 BASE = small_config(image_size=12, classes=4, width=24, heads=3)
 CASES = [
-    BASE.replace(style=style, weight_bits=bits, modes=ActivationModes.all(mode))
+    BASE.replace(style=style, weight_bits=bits, coding=CodingByPoint.all(mode))
     for style, bits, mode in cast(
-        "list[tuple[str, int, Mode]]",
+        "list[tuple[str, int, Coding]]",
         [
             ("vit", 6, "unsigned"),
             ("vit", 6, "offset"),
@@ -67,7 +67,7 @@ def _assert_codes(
     assert (expected == codes).mean() > 0.99, where
 
 
-@pytest.mark.parametrize("config", CASES, ids=lambda c: f"{c.style}-{c.weight_bits}-{c.modes.qk}")
+@pytest.mark.parametrize("config", CASES, ids=lambda c: f"{c.style}-{c.weight_bits}-{c.coding.qk}")
 @torch.no_grad()
 def test_every_stage_codes_what_the_trained_stage_means(config: LapisConfig) -> None:
     model, images = small_model(config, 5)
@@ -134,7 +134,7 @@ def _moved(
     return (stream + delta).astype(np.int32)
 
 
-@pytest.mark.parametrize("config", CASES[:5], ids=lambda c: f"{c.style}-{c.weight_bits}-{c.modes.qk}")
+@pytest.mark.parametrize("config", CASES[:5], ids=lambda c: f"{c.style}-{c.weight_bits}-{c.coding.qk}")
 def test_the_trained_network_codes_its_first_window_alike(config: LapisConfig) -> None:
     model, images = small_model(config, 7)
     network = from_model(model)

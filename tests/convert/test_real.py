@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lapis.config import ActivationModes, preset
+from lapis.config import CodingByPoint, preset
 from lapis.convert.agreement import spiking_executor, verify
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
@@ -19,16 +19,16 @@ from lapis.nn.pixels import normalise
 from lapis.pack import load, save
 from lapis.preprocess import Preprocess
 
-MIXED = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+MIXED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
 
-@pytest.mark.parametrize("modes", [ActivationModes(), MIXED], ids=["unsigned", "mixed"])
+@pytest.mark.parametrize("coding", [CodingByPoint(), MIXED], ids=["unsigned", "mixed"])
 def test_an_imported_backbone_answers_alike_as_integers_and_as_spikes(
-    modes: ActivationModes, deit_weights: Path, tmp_path: Path
+    coding: CodingByPoint, deit_weights: Path, tmp_path: Path
 ) -> None:
     preprocess = Preprocess(96)
     images = np.stack([preprocess.resize(image) for image in load_sample().images[:9]])
-    config = preset("lapis_tiny", image_size=96, classes=10, modes=modes).deployed()
+    config = preset("lapis_tiny", image_size=96, classes=10, coding=coding).deployed()
     torch.manual_seed(0)
     model = load_backbone(deit_weights, config)
     calibrate(model, [normalise(torch.from_numpy(images[1:]), preprocess)])

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from lapis.config import ActivationModes, Mode
+from lapis.config import Coding, CodingByPoint
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.neuron import follow_neuron
@@ -17,9 +17,9 @@ from tests.networks import small_config, small_model
 CONFIG = small_config(width=8)
 
 
-@pytest.mark.parametrize("mode", get_args(Mode))
-def test_a_neuron_fires_when_its_code_says(mode: Mode) -> None:
-    model, images = small_model(CONFIG.replace(modes=ActivationModes.all(mode)))
+@pytest.mark.parametrize("mode", get_args(Coding))
+def test_a_neuron_fires_when_its_code_says(mode: Coding) -> None:
+    model, images = small_model(CONFIG.replace(coding=CodingByPoint.all(mode)))
     network = from_model(model)
     codes = integer.watch(network, images[:1]).trace[1, "v"][0]
     for token, channel in ((0, 0), (2, 5), (4, 7)):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapis import native
-from lapis.config import ActivationModes, LapisConfig, LeastCodes
+from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert.fold import from_model
 from lapis.deploy import simulate_native
 from lapis.deploy.simulate import (
@@ -63,9 +63,9 @@ def test_spikes_in_c_are_the_spikes_of_numpy(config: LapisConfig, seed: int, thr
     [
         {},
         {"relation": "table"},
-        {"relation": "table", "modes": ActivationModes.all("signed"), "least_codes": LeastCodes.all(4)},
-        {"style": "beit", "window": 20, "modes": ActivationModes.all("signed"), "least_codes": LeastCodes(qk=7, v=2)},
-        {"weight_bits": 8, "window": 63, "modes": ActivationModes.all("signed"), "depth": 1},
+        {"relation": "table", "coding": CodingByPoint.all("signed"), "min_code": MinCodeByPoint.all(4)},
+        {"style": "beit", "window": 20, "coding": CodingByPoint.all("signed"), "min_code": MinCodeByPoint(qk=7, v=2)},
+        {"weight_bits": 8, "window": 63, "coding": CodingByPoint.all("signed"), "depth": 1},
         {"width": 17, "heads": 1, "image_size": 4, "classes": 1},
     ],
 )
@@ -80,28 +80,28 @@ def test_wide_networks_of_every_relation_spike_alike(changes: dict[str, Any]) ->
 def test_every_kind_of_threshold_is_crossed_at_the_same_step(
     rows: int, neurons: int, kind: str, window: int, signed: bool, falls: bool, seed: int, data: st.DataObject
 ) -> None:
-    least, low = data.draw(st.integers(1, window)), -window if signed else 0
+    min_code, low = data.draw(st.integers(1, window)), -window if signed else 0
     generator = np.random.default_rng(seed)
     shape = {"shared": (1, 1), "own": (1, neurons), "by_row": (rows, 1)}[kind]
     # Thresholds in no order at all: the first that is reached counts.
     rise, fall = generator.integers(-5, 6, (2, *shape, window - low))
     crossing = Crossing(generator.integers(-6, 7, (rows, neurons)), low, rise, fall if falls else None)
-    spikes, codes = simulate_native.fire(crossing, window, signed, least)
-    assert (spikes == fire(crossing, window, signed, least)).all()
-    parts = (np.arange(window, least - 1, -1) @ spikes.reshape(len(spikes), -1)).reshape(rows, -1)
+    spikes, codes = simulate_native.fire(crossing, window, signed, min_code)
+    assert (spikes == fire(crossing, window, signed, min_code)).all()
+    parts = (np.arange(window, min_code - 1, -1) @ spikes.reshape(len(spikes), -1)).reshape(rows, -1)
     assert (codes == (parts[:, :neurons] - parts[:, neurons:] if signed else parts)).all()
 
 
 @given(steps=st.integers(1, 15), targets=SIZES, inputs=SIZES, outputs=SIZES, signed=st.booleans(), seed=SEEDS,
-       least=st.integers(1, 5), threads=st.integers(1, 3))  # fmt: skip
+       min_code=st.integers(1, 5), threads=st.integers(1, 3))  # fmt: skip
 def test_membranes_in_c_hold_what_those_of_numpy_hold(
-    steps: int, targets: int, inputs: int, outputs: int, signed: bool, seed: int, least: int, threads: int
+    steps: int, targets: int, inputs: int, outputs: int, signed: bool, seed: int, min_code: int, threads: int
 ) -> None:
     spikes = _spikes(seed, steps, targets, inputs * (1 + signed))
     weight = np.random.default_rng(seed).integers(-128, 128, (inputs, outputs), dtype=np.int8)
     synapses = np.concatenate([weight, -weight.astype(np.int32)]) if signed else weight.astype(np.int32)
-    voltage, crossed = simulate_native.integrate(spikes, weight, least, threads)
-    expected, expected_crossed = integrate(spikes, synapses, least)
+    voltage, crossed = simulate_native.integrate(spikes, weight, min_code, threads)
+    expected, expected_crossed = integrate(spikes, synapses, min_code)
     assert (voltage == expected).all()
     assert crossed == expected_crossed
 
@@ -116,13 +116,13 @@ def test_a_thousand_spikes_of_the_largest_weight_in_one_step_do_not_overflow(wei
 
 
 @given(steps=st.integers(1, 15), heads=st.integers(1, 3), rows=SIZES, keys=SIZES, channels=SIZES, seed=SEEDS,
-       least=st.integers(1, 5))  # fmt: skip
+       min_code=st.integers(1, 5))  # fmt: skip
 def test_counters_in_c_run_as_those_of_numpy(
-    steps: int, heads: int, rows: int, keys: int, channels: int, seed: int, least: int
+    steps: int, heads: int, rows: int, keys: int, channels: int, seed: int, min_code: int
 ) -> None:
     q, k = _spikes(seed, steps, heads, rows, channels), _spikes(seed + 1, steps, heads, keys, channels)
-    distance, crossed = simulate_native.relate(q, k, least, 2)
-    expected, expected_crossed = relate(q, k, least)
+    distance, crossed = simulate_native.relate(q, k, min_code, 2)
+    expected, expected_crossed = relate(q, k, min_code)
     assert (distance == expected).all()
     assert crossed == expected_crossed
 
@@ -143,14 +143,14 @@ def test_membranes_in_c_are_read_as_those_of_numpy(
 
 
 @given(steps=st.integers(1, 15), heads=st.integers(1, 3), rows=SIZES, keys=SIZES, channels=SIZES, signed=st.booleans(),
-       seed=SEEDS, least=st.integers(1, 5))  # fmt: skip
+       seed=SEEDS, min_code=st.integers(1, 5))  # fmt: skip
 def test_values_mix_in_c_as_in_numpy(
-    steps: int, heads: int, rows: int, keys: int, channels: int, signed: bool, seed: int, least: int
+    steps: int, heads: int, rows: int, keys: int, channels: int, signed: bool, seed: int, min_code: int
 ) -> None:
     spikes = _spikes(seed, steps, heads, keys, channels * (1 + signed))
     affinity = np.random.default_rng(seed).integers(0, 32768, (heads, rows, keys))
-    voltage, crossed = simulate_native.mix(spikes, affinity, signed, least, 2)
-    expected, expected_crossed = mix(spikes, affinity, signed, least)
+    voltage, crossed = simulate_native.mix(spikes, affinity, signed, min_code, 2)
+    expected, expected_crossed = mix(spikes, affinity, signed, min_code)
     assert (voltage == expected).all()
     assert crossed == expected_crossed
 

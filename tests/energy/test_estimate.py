@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis import ActivationModes, LapisConfig, LapisError, preset
+from lapis import CodingByPoint, LapisConfig, LapisError, preset
 from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, side_by_side
 from lapis.energy.conventions import convention_named
 from lapis.energy.costs import CIRCUITS
@@ -24,7 +24,7 @@ DEPLOYED = small_config(style="beit", image_size=12, classes=5, width=8, depth=3
 VARIANTS = [
     DEPLOYED,
     DEPLOYED.replace(weight_bits=32, row_scale="exact", readout="real", style="vit"),
-    DEPLOYED.replace(modes=ActivationModes.all("signed")),
+    DEPLOYED.replace(coding=CodingByPoint.all("signed")),
     DEPLOYED.replace(relation="hamming"),
     DEPLOYED.replace(relation="gaussian", weight_bits=32),
     DEPLOYED.replace(relation="dot", weight_bits=32),
@@ -158,7 +158,7 @@ def test_deadlines_shorten_the_windows_in_which_membranes_integrate() -> None:
     def updates(config: LapisConfig) -> float:
         return sum(row.count for row in estimate(config, _all(0.5), "full").rows if "membranes" in row.operator)
 
-    early = DEPLOYED.replace(least_codes={"mlp_in": (1, 4, 7)})
+    early = DEPLOYED.replace(min_code={"mlp_in": (1, 4, 7)})
     # T - z0 + 1 steps and one addition for those that are left out, in front of the hidden neurons.
     saved = (0 + 2 + 5) * DEPLOYED.tokens * DEPLOYED.hidden
     assert updates(DEPLOYED) - updates(early) == saved
@@ -217,7 +217,7 @@ def test_deployed_charges_integers_by_their_widths() -> None:
     assert rows["patch embedding"].count == paper["patch embedding"].count
     assert rows["relation"].count == 2 * DEPLOYED.depth * DEPLOYED.tokens**2 * DEPLOYED.width
     # |q - k| of signed codes is one subtraction too.
-    signed = estimate(DEPLOYED.replace(modes=ActivationModes.all("signed")), _all(0.5), "deployed")
+    signed = estimate(DEPLOYED.replace(coding=CodingByPoint.all("signed")), _all(0.5), "deployed")
     assert next(row for row in signed.rows if row.operator == "relation") == rows["relation"]
     assert {row.kind for row in made.dense_rows if row.operator in ("patch embedding", "head")} == {"mac"}
 
@@ -244,7 +244,7 @@ def test_relations_that_multiply_are_charged_for_it() -> None:
 
 
 def test_on_and_off_neurons_double_the_dense_relation_only() -> None:
-    signed = DEPLOYED.replace(modes=ActivationModes.all("signed"))
+    signed = DEPLOYED.replace(coding=CodingByPoint.all("signed"))
     plain = {row.operator: row.count for row in estimate(DEPLOYED, _all(0.5)).rows}
     double = {row.operator: row.count for row in estimate(signed, _all(0.5)).rows}
     assert double.pop("relation") == 2 * plain.pop("relation")

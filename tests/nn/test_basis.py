@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, basis, calibrate, is_calibrated
 from tests.networks import shaken_network
 
 DENSE = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2, relation="dot", quantize=False)
-SIGNED = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def _lost(values: Tensor) -> float:
 
 @pytest.mark.parametrize("bits", [32, 6])
 def test_a_quantized_network_is_calibrated_in_its_new_axes(bits: int) -> None:
-    config = DENSE.replace(relation="laplacian", quantize=True, modes=SIGNED, readout="spikes", weight_bits=bits)
+    config = DENSE.replace(relation="laplacian", quantize=True, coding=SIGNED, readout="spikes", weight_bits=bits)
     model, images = shaken_network(config)
     calibrate(model, [images])
     with torch.no_grad():
@@ -105,7 +105,7 @@ def _negative(model: LapisViT, images: Tensor) -> float:
 def test_a_relation_that_is_no_sum_of_values_is_refused_before_anything_changes(
     turn: Callable[[LapisViT, Tensor], None], relation: str
 ) -> None:
-    model, images = shaken_network(DENSE.replace(relation=relation, quantize=True, modes=SIGNED))
+    model, images = shaken_network(DENSE.replace(relation=relation, quantize=True, coding=SIGNED))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(LapisError, match="does not sum values"):
         turn(model, images)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, calibrate, is_calibrated, replace_attention
 from lapis.nn.attention import Attention
@@ -19,7 +19,7 @@ TINY = {"img_size": 28, "embed_dim": 24, "depth": 2, "num_heads": 4, "num_classe
 def test_the_layer_is_the_attention_of_a_network_with_the_same_fields() -> None:
     torch.manual_seed(0)
     layer = LapisAttention(12, 3, window=7, row_scale="pow2", readout="spikes", weight_bits=6)
-    config = LapisConfig(width=12, depth=1, heads=3, window=7, modes=ActivationModes.all("signed")).replace(
+    config = LapisConfig(width=12, depth=1, heads=3, window=7, coding=CodingByPoint.all("signed")).replace(
         row_scale="pow2", readout="spikes", weight_bits=6
     )
     inside = Attention(config, 0)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig
 from lapis.nn import LapisViT, calibrate, fold_offsets, is_calibrated, lift
 from lapis.nn.lift import LIFTED, LOWERED, ignore_mean_values, lower
 from lapis.nn.quantizer import required
@@ -15,21 +15,23 @@ from lapis.trace import Point
 from tests.networks import shaken_network
 
 CONFIG = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2)
-MODES: dict[str, Mode] = dict.fromkeys(LIFTED, "offset")
+MODES: dict[str, Coding] = dict.fromkeys(LIFTED, "offset")
 # The share of codes that must agree: a few values lie so near a threshold that a sum in another order crosses it.
 TIES = 0.995
-OFFSET = dataclasses.replace(ActivationModes(), **MODES)
+OFFSET = dataclasses.replace(CodingByPoint(), **MODES)
 
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
 @pytest.mark.parametrize("bits", [32, 6])
 @pytest.mark.parametrize("readout", ["real", "spikes"])
 def test_folding_keeps_every_code(row_scale: str, bits: int, readout: str) -> None:
-    modes = OFFSET if readout == "real" else dataclasses.replace(OFFSET, readout="offset")
-    model, images = shaken_network(CONFIG.replace(row_scale=row_scale, weight_bits=bits, readout=readout, modes=modes))
+    coding = OFFSET if readout == "real" else dataclasses.replace(OFFSET, readout="offset")
+    model, images = shaken_network(
+        CONFIG.replace(row_scale=row_scale, weight_bits=bits, readout=readout, coding=coding)
+    )
     calibrate(model, [images])
     folded = fold_offsets(model)
-    assert {getattr(folded.config.modes, point) for point in LIFTED} == {"unsigned"}
+    assert {getattr(folded.config.coding, point) for point in LIFTED} == {"unsigned"}
     assert is_calibrated(folded)
     old, new = model.watch(images), folded.watch(images)
     differ = total = 0
@@ -42,7 +44,7 @@ def test_folding_keeps_every_code(row_scale: str, bits: int, readout: str) -> No
 
 
 def test_a_lifted_network_hears_what_a_plain_unsigned_one_loses() -> None:
-    config = CONFIG.replace(relation="dot", modes=ActivationModes(qk="signed"))
+    config = CONFIG.replace(relation="dot", coding=CodingByPoint(qk="signed"))
     dense, images = shaken_network(config.replace(quantize=False))
     wanted = dense(images).detach()
 
@@ -60,18 +62,18 @@ def test_a_lifted_network_hears_what_a_plain_unsigned_one_loses() -> None:
 
 
 def test_a_dot_product_would_see_the_lift_of_queries_and_keys() -> None:
-    modes = dataclasses.replace(ActivationModes.all("signed"), qk="unsigned")
+    coding = dataclasses.replace(CodingByPoint.all("signed"), qk="unsigned")
     for relation, lifts in (("laplacian", True), ("dot", False)):
-        model, images = shaken_network(CONFIG.replace(relation=relation, modes=modes))
+        model, images = shaken_network(CONFIG.replace(relation=relation, coding=coding))
         old, new = model.blocks[0].attn.qkv.bias, lift(model, [images]).blocks[0].attn.qkv.bias
         assert torch.equal(old, new) is not lifts
 
 
 def test_points_in_another_mode_stay() -> None:
-    modes = ActivationModes(attention_in="signed", v="offset", mlp_hidden="offset")
-    model, images = shaken_network(CONFIG.replace(modes=modes))
+    coding = CodingByPoint(attention_in="signed", v="offset", mlp_hidden="offset")
+    model, images = shaken_network(CONFIG.replace(coding=coding))
     lifted = lift(model, [images])
-    assert lifted.config.modes == dataclasses.replace(modes, v="unsigned")
+    assert lifted.config.coding == dataclasses.replace(coding, v="unsigned")
     assert is_calibrated(lifted)
 
 
@@ -84,8 +86,8 @@ def test_a_spiking_readout_is_calibrated_on_lifted_values() -> None:
 
 
 def test_lifted_values_lose_little_by_the_clip_at_zero() -> None:
-    modes = dataclasses.replace(ActivationModes.all("signed"), v="unsigned")
-    model, images = shaken_network(CONFIG.replace(row_scale="pow2", modes=modes))
+    coding = dataclasses.replace(CodingByPoint.all("signed"), v="unsigned")
+    model, images = shaken_network(CONFIG.replace(row_scale="pow2", coding=coding))
     calibrate(model, [images])
     for old, new in zip(values(model, images), values(lift(model, [images]), images), strict=True):
         assert clipped(old) > 0.3
@@ -113,7 +115,7 @@ def mean_value(model: LapisViT, images: torch.Tensor, block: int) -> torch.Tenso
 
 
 def test_a_projection_that_ignores_mean_values_ignores_the_mass_of_a_row() -> None:
-    config = CONFIG.replace(row_scale="pow2", readout="spikes", modes=ActivationModes.all("unsigned"))
+    config = CONFIG.replace(row_scale="pow2", readout="spikes", coding=CodingByPoint.all("unsigned"))
     model, images = shaken_network(config)
     calibrate(model, [images])
     for index, block in enumerate(model.blocks):
@@ -126,7 +128,7 @@ def test_a_projection_that_ignores_mean_values_ignores_the_mass_of_a_row() -> No
 
 
 def test_a_projection_that_ignores_mean_values_gives_the_mean_value_the_same_answer() -> None:
-    model, images = shaken_network(CONFIG.replace(depth=1, modes=ActivationModes.all("unsigned")))
+    model, images = shaken_network(CONFIG.replace(depth=1, coding=CodingByPoint.all("unsigned")))
     calibrate(model, [images])
     projection, mean = model.blocks[0].attn.proj, mean_value(model, images, 0)
     before = projection(mean).detach()
@@ -161,7 +163,7 @@ def test_what_is_lowered_below_zero_falls_silent(point: Point) -> None:
 
 def unsigned_network(point: Point, bits: int) -> tuple[LapisViT, torch.Tensor]:
     """A network of one block whose values at a point never reach the highest code."""
-    model, images = shaken_network(CONFIG.replace(depth=1, weight_bits=bits, modes=ActivationModes.all("unsigned")))
+    model, images = shaken_network(CONFIG.replace(depth=1, weight_bits=bits, coding=CodingByPoint.all("unsigned")))
     calibrate(model, [images])
     next(quantizer for _, name, quantizer in model.quantizers() if name == point).high = 100
     return model, images

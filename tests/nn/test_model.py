@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lapis.config import ActivationModes, LapisConfig, Mode, RowScale
+from lapis.config import Coding, CodingByPoint, LapisConfig, RowScale
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
@@ -44,7 +44,7 @@ def _network(seed: int = 0, **changes: Any) -> LapisViT:
 @pytest.mark.parametrize("deployed", [False, True])
 def test_every_relation_and_style_trains(style: str, relation: str, deployed: bool) -> None:
     stage: dict[str, Any] = {"row_scale": "pow2", "readout": "spikes", "weight_bits": 6} if deployed else {}
-    model = _network(style=style, relation=relation, modes=ActivationModes.all("signed"), **stage)
+    model = _network(style=style, relation=relation, coding=CodingByPoint.all("signed"), **stage)
     images, labels = _images(), torch.arange(6) % 5
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
@@ -58,8 +58,8 @@ def test_every_relation_and_style_trains(style: str, relation: str, deployed: bo
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
-def test_every_parameter_of_a_deployable_network_learns(mode: Mode) -> None:
-    model = _network(style="beit", row_scale="pow2", readout="spikes", weight_bits=6, modes=ActivationModes.all(mode))
+def test_every_parameter_of_a_deployable_network_learns(mode: Coding) -> None:
+    model = _network(style="beit", row_scale="pow2", readout="spikes", weight_bits=6, coding=CodingByPoint.all(mode))
     model(_images()).square().sum().backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert [name for name, gradient in gradients.items() if gradient is None] == []
@@ -67,8 +67,8 @@ def test_every_parameter_of_a_deployable_network_learns(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
-def test_a_watched_forward_shows_codes_in_range_at_every_point(mode: Mode) -> None:
-    model = _network(readout="spikes", modes=ActivationModes.all(mode))
+def test_a_watched_forward_shows_codes_in_range_at_every_point(mode: Coding) -> None:
+    model = _network(readout="spikes", coding=CodingByPoint.all(mode))
     images = _images()
     calibrate(model, [images])
     logits, trace = model.watch(images)
@@ -118,7 +118,7 @@ def test_the_network_attends_as_the_operator_says(row_scale: RowScale, style: st
 
 
 def test_an_offset_of_the_values_is_not_scaled_by_the_row_mass() -> None:
-    model = _network(row_scale="pow2", modes=ActivationModes(v="offset")).requires_grad_(False)
+    model = _network(row_scale="pow2", coding=CodingByPoint(v="offset")).requires_grad_(False)
     calibrate(model, [_images()])
     attention = model.blocks[0].attn
     quantizer = required(attention.v)
@@ -221,7 +221,7 @@ def test_softmax_attention_is_that_of_the_dense_network() -> None:
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "offset", "signed"])
-def test_a_calibrated_step_is_near_the_least_squared_error(mode: Mode) -> None:
+def test_a_calibrated_step_is_near_the_least_squared_error(mode: Coding) -> None:
     x = torch.randn(4000, generator=torch.Generator().manual_seed(3)) * 2 + 0.5
     quantizer = ActivationQuantizer(15, mode)
     target = x.clamp_min(0) if mode == "unsigned" else x
@@ -256,7 +256,7 @@ def test_taps_are_the_tokens_after_each_block() -> None:
 
 
 def test_a_network_survives_its_file(tmp_path: Path) -> None:
-    model = _network(style="beit", weight_bits=6, modes=ActivationModes(v="offset", qk="signed")).eval()
+    model = _network(style="beit", weight_bits=6, coding=CodingByPoint(v="offset", qk="signed")).eval()
     calibrate(model, [_images()])
     save_network(tmp_path / "net.safetensors", model, {"note": "here"})
     again = load_network(tmp_path / "net.safetensors")

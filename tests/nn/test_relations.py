@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis import relations
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.convert import TorchExecutor, from_model, to_model
 from lapis.deploy import integer, simulate
 from lapis.deploy.network import check_deployable
@@ -121,7 +121,7 @@ def test_a_registered_relation_trains_and_survives_its_file(name: str, tmp_path:
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
 @pytest.mark.parametrize("name", ["cauchy", "halves", "laplacian2"])
 def test_every_executor_of_a_table_gives_the_bits_of_the_integer_model(name: str, mode: Any, tmp_path: Path) -> None:
-    model, images = small_model(small_config(relation=name, modes=ActivationModes.all(mode)))
+    model, images = small_model(small_config(relation=name, coding=CodingByPoint.all(mode)))
     network = from_model(model)
     save(tmp_path / "net.safetensors", network)
     packed = load(tmp_path / "net.safetensors")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lapis import relations
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import CONVENTIONS
 from lapis.energy.operations import Mixing, spiking
@@ -46,9 +46,9 @@ ZOO = (
 
 
 def _config(name: str, mode: Any = "signed", **changes: Any) -> LapisConfig:
-    modes = ActivationModes.all(mode)
+    coding = CodingByPoint.all(mode)
     size = {"window": WINDOW, "heads": HEADS, "width": HEADS * WIDTH, "depth": 10}
-    return small_config(relation=name, modes=modes, weight_bits=32, row_scale="exact", **size, **changes)
+    return small_config(relation=name, coding=coding, weight_bits=32, row_scale="exact", **size, **changes)
 
 
 def _codes(mode: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -199,22 +199,22 @@ LSQ_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("low", "high", "shift", "least"), LSQ_CASES)
-def test_lsq_codes_and_values_equal_the_reference(low: int, high: int, shift: float | None, least: int) -> None:
+@pytest.mark.parametrize(("low", "high", "shift", "min_code"), LSQ_CASES)
+def test_lsq_codes_and_values_equal_the_reference(low: int, high: int, shift: float | None, min_code: int) -> None:
     # A step that is a power of two and an x on a grid of quarter steps: ties included, and nothing is rounded.
     x = torch.arange(-200, 200) * 0.0625
     step = torch.tensor(0.25)
     offset = None if shift is None else torch.tensor(-0.75)
     theirs = None if offset is None else float(offset)
-    codes = lsq_codes(x, step, offset, low, high, 1.0, least)
-    assert (codes.numpy() == codes_reference(x.numpy(), 0.25, theirs, low, high, least)).all()
-    value = lsq_value(x, step, offset, low, high, 1.0, least)
-    assert (value.numpy() == value_reference(x.numpy(), 0.25, theirs, low, high, least)).all()
-    assert set(codes.abs().unique().tolist()) <= {0, *range(least, high + 1)}
+    codes = lsq_codes(x, step, offset, low, high, 1.0, min_code)
+    assert (codes.numpy() == codes_reference(x.numpy(), 0.25, theirs, low, high, min_code)).all()
+    value = lsq_value(x, step, offset, low, high, 1.0, min_code)
+    assert (value.numpy() == value_reference(x.numpy(), 0.25, theirs, low, high, min_code)).all()
+    assert set(codes.abs().unique().tolist()) <= {0, *range(min_code, high + 1)}
 
 
-@pytest.mark.parametrize(("low", "high", "shift", "least"), LSQ_CASES)
-def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: float | None, least: int) -> None:
+@pytest.mark.parametrize(("low", "high", "shift", "min_code"), LSQ_CASES)
+def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: float | None, min_code: int) -> None:
     x = (torch.randn(64, 8, dtype=torch.float64) * 5).requires_grad_()
     step = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     offset = None if shift is None else torch.tensor(shift, dtype=torch.float64, requires_grad=True)
@@ -222,9 +222,9 @@ def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: flo
     u = ((x - (offset if offset is not None else 0)) / step).detach()
     inside = ((u > low) & (u < high)).double()
     z = (u + 0.5).floor().clamp(low, high)
-    z = z * (z.abs() >= least)
+    z = z * (z.abs() >= min_code)
 
-    lsq_value(x, step, offset, low, high, scale, least).backward(grad)
+    lsq_value(x, step, offset, low, high, scale, min_code).backward(grad)
     torch.testing.assert_close(x.grad, grad * inside)
     torch.testing.assert_close(step.grad, scale * (grad * (z - u * inside)).sum())
     if offset is not None:
@@ -233,7 +233,7 @@ def test_lsq_gradients_follow_the_published_rule(low: int, high: int, shift: flo
     for leaf in (x, step, offset):
         if leaf is not None:
             leaf.grad = None
-    lsq_codes(x, step, offset, low, high, scale, least).backward(grad)
+    lsq_codes(x, step, offset, low, high, scale, min_code).backward(grad)
     torch.testing.assert_close(x.grad, grad * inside / step.detach())
     torch.testing.assert_close(step.grad, scale * (-grad * inside * u / step.detach()).sum())
     if offset is not None:
@@ -260,10 +260,10 @@ def test_lsq_refuses_what_has_no_code(x: list[float], step: float, low: int, wor
         codes_reference(x, step, None, low, 9)
 
 
-@pytest.mark.parametrize("least", [0, 10])
-def test_a_least_code_lies_within_the_window(least: int) -> None:
+@pytest.mark.parametrize("min_code", [0, 10])
+def test_a_least_code_lies_within_the_window(min_code: int) -> None:
     with pytest.raises(LapisError, match=r"outside 1\.\.9"):
-        codes_reference([1.0], 1.0, None, 0, 9, least)
+        codes_reference([1.0], 1.0, None, 0, 9, min_code)
 
 
 def test_shapes_that_do_not_fit_are_refused_in_torch_too() -> None:

@@ -34,43 +34,43 @@ def torch_twin(
     low: int,
     high: int,
     dtype: torch.dtype = torch.float32,
-    least: int = 1,
+    min_code: int = 1,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     leaves = [torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for v in (x, step)]
     if offset is not None:
         leaves.append(torch.tensor(np.float32(offset), dtype=dtype, requires_grad=True))
     shift = leaves[2] if offset is not None else None
-    return FORWARD[kind][1](leaves[0], leaves[1], shift, low, high, 1.0, least), leaves
+    return FORWARD[kind][1](leaves[0], leaves[1], shift, low, high, 1.0, min_code), leaves
 
 
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize(("low", "high", "least"), RANGES)
+@pytest.mark.parametrize(("low", "high", "min_code"), RANGES)
 @pytest.mark.parametrize("size", SIZES)
 def test_forward_and_input_gradient_equal_eager_in_every_bit(
-    isa: str, kind: str, offset: float | None, low: int, high: int, least: int, size: int
+    isa: str, kind: str, offset: float | None, low: int, high: int, min_code: int, size: int
 ) -> None:
     x, g, step = numbers(size), numbers(size, 1), np.float32(0.173)
-    y, leaves = torch_twin(kind, x, step, offset, low, high, least=least)
-    assert np.array_equal(FORWARD[kind][0](x, step, offset, low, high, least=least), y.detach().numpy())
-    made = BACKWARD[kind](g, x, step, offset, low, high, least=least)
+    y, leaves = torch_twin(kind, x, step, offset, low, high, min_code=min_code)
+    assert np.array_equal(FORWARD[kind][0](x, step, offset, low, high, min_code=min_code), y.detach().numpy())
+    made = BACKWARD[kind](g, x, step, offset, low, high, min_code=min_code)
     (grad_x,) = torch.autograd.grad(y, leaves[:1], torch.tensor(g))
     assert np.array_equal(made.x, grad_x.numpy())
 
 
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize("least", [1, 3])
+@pytest.mark.parametrize("min_code", [1, 3])
 def test_step_and_offset_gradients_err_no_more_than_eager(
-    isa: str, kind: str, offset: float | None, least: int
+    isa: str, kind: str, offset: float | None, min_code: int
 ) -> None:
     x, step = np.random.default_rng(0).standard_normal(50_000).astype(np.float32), np.float32(0.125)
     g = np.random.default_rng(1).standard_normal(50_000).astype(np.float32)
-    made = BACKWARD[kind](g, x, step, offset, 0, 15, least=least)
+    made = BACKWARD[kind](g, x, step, offset, 0, 15, min_code=min_code)
     errors: dict[torch.dtype, list[float]] = {}
     truth: list[float] = []
     for dtype in (torch.float64, torch.float32):
-        y, leaves = torch_twin(kind, x, step, offset, 0, 15, dtype, least)
+        y, leaves = torch_twin(kind, x, step, offset, 0, 15, dtype, min_code)
         grads = [float(v) for v in torch.autograd.grad(y, leaves[1:], torch.tensor(g, dtype=dtype))]
         truth = truth or grads
         errors[dtype] = [abs(a - b) for a, b in zip(grads, truth, strict=True)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.pack.format import SINCE_VERSION_2
 from lapis.preprocess import Preprocess
 from tests.networks import small_config
@@ -21,7 +21,7 @@ from tests.networks import small_config
 Change = Callable[[bytes], bytes]
 Table = dict[str, Any]
 
-CONFIG = small_config(style="beit", modes=ActivationModes(mlp_hidden="signed"))
+CONFIG = small_config(style="beit", coding=CodingByPoint(mlp_hidden="signed"))
 # Affinities as a table, of 3 * 15 + 1 distances.
 TABLE = small_config(relation="table")
 SHIFT = small_config(relation="laplacian2")
@@ -110,8 +110,8 @@ def config(**changes: Any) -> Change:
     return about(config={**CONFIG.to_dict(), **changes})
 
 
-def least_codes(**changes: Any) -> Change:
-    return config(least_codes={**CONFIG.to_dict()["least_codes"], **changes})
+def min_code(**changes: Any) -> Change:
+    return config(min_code={**CONFIG.to_dict()["min_code"], **changes})
 
 
 def preprocess(**changes: Any) -> Change:
@@ -207,20 +207,20 @@ CONFIGURATION = [
     Damage(11, "unknown configuration", config(surprise=1)),
     Damage(11, "version 1 does not know", about(version=1)),
     Damage(11, "leaves fields out", about(config={name: CONFIG.to_dict()[name] for name in ("row_scale", "readout")})),
-    Damage(12, "modes", config(modes=7)),
-    Damage(12, "leaves fields out", config(modes={"qk": "signed"})),
-    Damage(12, "measuring point", config(modes={**CONFIG.to_dict()["modes"], "w": "signed"})),
-    Damage(12, "least_codes", config(least_codes=7)),
-    Damage(12, "leaves fields out", config(least_codes={"qk": 2})),
-    Damage(12, "measuring point", least_codes(w=2)),
-    *(Damage(56, "least_codes.v", least_codes(v=codes)) for codes in NO_LEAST_CODES),
+    Damage(12, "coding", config(coding=7)),
+    Damage(12, "leaves fields out", config(coding={"qk": "signed"})),
+    Damage(12, "measuring point", config(coding={**CONFIG.to_dict()["coding"], "w": "signed"})),
+    Damage(12, "min_code", config(min_code=7)),
+    Damage(12, "leaves fields out", config(min_code={"qk": 2})),
+    Damage(12, "measuring point", min_code(w=2)),
+    *(Damage(56, "min_code.v", min_code(v=codes)) for codes in NO_LEAST_CODES),
     *(Damage(13, "depth", config(depth=depth)) for depth in (None, 2.0, True, "2")),
     Damage(13, "window", config(window=15.0)),
     Damage(13, "weight_bits", config(weight_bits=6.5)),
     Damage(13, "weight_bits", config(weight_bits=6.0)),
     Damage(13, "style", config(style=["beit"])),
     Damage(13, "quantize", config(quantize=1)),
-    Damage(13, "mode", config(modes={**CONFIG.to_dict()["modes"], "v": None})),
+    Damage(13, "mode", config(coding={**CONFIG.to_dict()["coding"], "v": None})),
     Damage(14, "depth", config(depth=0)),
     Damage(14, "beyond 256", config(depth=1 << 40)),
     Damage(14, "beyond 4096", config(image_size=8192, patch_size=256)),
@@ -232,7 +232,7 @@ CONFIGURATION = [
     Damage(14, "weight_bits", config(weight_bits=9)),
     Damage(15, "style", config(style="swin")),
     Damage(15, "activation", config(activation="swish")),
-    Damage(15, "mode", config(modes={**CONFIG.to_dict()["modes"], "qk": "sideways"})),
+    Damage(15, "mode", config(coding={**CONFIG.to_dict()["coding"], "qk": "sideways"})),
     *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
     Damage(16, "use style='vit'", config(relation="table")),
     Damage(16, "use style='vit'", config(relation="laplacian2")),

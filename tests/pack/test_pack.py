@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from lapis.config import ActivationModes, Mode, preset
+from lapis.config import Coding, CodingByPoint, preset
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.network import named_arrays
@@ -35,7 +35,7 @@ TINY = small_config()
     width=st.sampled_from([2, 5, 8]),
     depth=st.integers(1, 3),
     window=st.integers(1, 20),
-    modes=st.tuples(*[st.sampled_from(get_args(Mode))] * 6),
+    coding=st.tuples(*[st.sampled_from(get_args(Coding))] * 6),
     seed=st.integers(0, 1 << 16),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -45,7 +45,7 @@ def test_what_was_packed_comes_back_bit_for_bit(
     width: int,
     depth: int,
     window: int,
-    modes: tuple[Mode, ...],
+    coding: tuple[Coding, ...],
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -56,7 +56,7 @@ def test_what_was_packed_comes_back_bit_for_bit(
         heads=1,
         depth=depth,
         window=window,
-        modes=ActivationModes(*modes),
+        coding=CodingByPoint(*coding),
     )
     network = random_network(config, seed)
     path = tmp_path_factory.mktemp("packed") / "network.safetensors"

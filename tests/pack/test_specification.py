@@ -19,10 +19,10 @@ from lapis.config import (
     TRAINING_ONLY,
     WEIGHT_BITS,
     Activation,
-    ActivationModes,
+    Coding,
+    CodingByPoint,
     LapisConfig,
-    LeastCodes,
-    Mode,
+    MinCodeByPoint,
     Style,
     preset,
 )
@@ -134,10 +134,10 @@ def test_real_logits_are_the_integers_of_the_vector_scaled_and_rounded_once(
 
 def test_every_field_is_documented_and_no_other() -> None:
     config = {field.name for field in dataclasses.fields(LapisConfig)} - TRAINING_ONLY.keys()
-    modes = {f"modes.{field.name}" for field in dataclasses.fields(ActivationModes)}
-    modes |= {f"least_codes.{field.name}" for field in dataclasses.fields(LeastCodes)}
+    coding = {f"coding.{field.name}" for field in dataclasses.fields(CodingByPoint)}
+    coding |= {f"min_code.{field.name}" for field in dataclasses.fields(MinCodeByPoint)}
     assert _table("Description").keys() == {*FIELDS, *OPTIONAL_FIELDS}
-    assert _table("Configuration").keys() == config | modes
+    assert _table("Configuration").keys() == config | coding
     assert _table("Preprocessing fields").keys() == {field.name for field in dataclasses.fields(Preprocess)}
     assert f"`{METADATA_KEY}`" in _section("Container")
 
@@ -159,7 +159,7 @@ def test_documented_ranges_are_those_that_are_checked() -> None:
         *OPTIONAL_CONFIG
     ]
     assert re.findall(r"`(\w+)`", config["style"][1]) == list(get_args(Style))
-    assert re.findall(r"`(\w+)`", config["modes.attention_in"][1]) == list(get_args(Mode))
+    assert re.findall(r"`(\w+)`", config["coding.attention_in"][1]) == list(get_args(Coding))
     filters = _table("Preprocessing fields")["interpolation"][1]
     assert re.findall(r"`(\w+)`", filters) == list(get_args(Interpolation))
     only = {name: config[name][1].strip("`") for name in DEPLOYED}
@@ -189,7 +189,7 @@ def test_documented_limits_are_those_of_the_code() -> None:
 def _configs() -> list[LapisConfig]:
     small = small_config(image_size=12, classes=5, mlp_ratio=3)
     return [
-        small.replace(style=style, relation=relation, weight_bits=bits, modes=ActivationModes(qk=mode, mlp_hidden=mode))
+        small.replace(style=style, relation=relation, weight_bits=bits, coding=CodingByPoint(qk=mode, mlp_hidden=mode))
         for style, relation in (
             *((style, "laplacian") for style in get_args(Style)),
             ("vit", "table"),

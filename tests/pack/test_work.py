@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lapis import native
-from lapis.config import PRESETS, ActivationModes, LapisConfig
+from lapis.config import PRESETS, CodingByPoint, LapisConfig
 from lapis.deploy.network import Leak, Network, allowed_work, check_packed
 from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
@@ -51,7 +51,7 @@ def test_a_small_file_cannot_ask_for_large_tables(tmp_path: Path) -> None:
 
 EXTREMES: dict[str, dict[str, Any]] = {
     "the widest head": {"width": 2048, "heads": 1},
-    "the widest signed head": {"width": 1024, "heads": 1, "window": 15, "modes": ActivationModes.all("signed")},
+    "the widest signed head": {"width": 1024, "heads": 1, "window": 15, "coding": CodingByPoint.all("signed")},
     "many heads and blocks": {"width": 64, "heads": 64, "depth": 256, "style": "beit", "mlp_ratio": 1},
     "many pairs": {"style": "beit", "image_size": 64, "patch_size": 1, "window": 1, "depth": 4},
 }
@@ -66,7 +66,7 @@ def test_configurations_that_ask_for_much_are_refused_before_any_tensor_is_read(
 
 def test_the_presets_are_far_from_every_limit() -> None:
     for config in PRESETS.values():
-        deployed = config.deployed().replace(modes=ActivationModes.all("signed"))
+        deployed = config.deployed().replace(coding=CodingByPoint.all("signed"))
         pairs = deployed.depth * deployed.heads * deployed.tokens**2
         assert 8 * pairs < allowed_work(deployed)
 

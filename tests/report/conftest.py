@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from lapis.config import ActivationModes, LapisConfig, LeastCodes, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.preprocess import Preprocess
 from lapis.report.page import Explained, write_page
 from tests.networks import small_config, small_model
@@ -29,12 +29,12 @@ SMALL: dict[str, Any] = {
 }
 CONFIGS = {
     "unsigned": LapisConfig(**SMALL, weight_bits=6),
-    "signed": LapisConfig(**SMALL, weight_bits=6, window=20, modes=ActivationModes.all("signed")),
-    "narrow": LapisConfig(**SMALL, weight_bits=6, affinity_bits=4, modes=ActivationModes.all("signed")),
+    "signed": LapisConfig(**SMALL, weight_bits=6, window=20, coding=CodingByPoint.all("signed")),
+    "narrow": LapisConfig(**SMALL, weight_bits=6, affinity_bits=4, coding=CodingByPoint.all("signed")),
     "deadlines": LapisConfig(
-        **SMALL, weight_bits=6, modes=ActivationModes.all("signed"), least_codes=LeastCodes(readout=(2, 3, 4), v=2)
+        **SMALL, weight_bits=6, coding=CodingByPoint.all("signed"), min_code=MinCodeByPoint(readout=(2, 3, 4), v=2)
     ),
-    "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", modes=ActivationModes.all("offset")),
+    "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", coding=CodingByPoint.all("offset")),
     "shifts": LapisConfig(**SMALL, weight_bits=6, relation="laplacian2"),
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
 }
@@ -68,8 +68,8 @@ def explain_rule() -> Callable[..., Made]:
     from lapis.report.page.from_model import explain_model
 
     @cache
-    def make(relation: str, mode: Mode = "signed", **changes: Any) -> Made:
-        config = LapisConfig(**SMALL | changes, relation=relation, modes=ActivationModes.all(mode))
+    def make(relation: str, mode: Coding = "signed", **changes: Any) -> Made:
+        config = LapisConfig(**SMALL | changes, relation=relation, coding=CodingByPoint.all(mode))
         model, images = small_model(config, seed=3)
         return Made(explain_model(model, images[1], Preprocess(24), NAMES, model="small"), model)
 

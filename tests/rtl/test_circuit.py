@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis.config import ActivationModes, LapisConfig, LeastCodes
+from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.rtl import tools
@@ -21,11 +21,11 @@ from tests.networks import Pixels, small_config, small_network
 needs_icarus = pytest.mark.skipif(not tools.has("icarus"), reason="icarus is not installed")
 needs_verilator = pytest.mark.skipif(not tools.has("verilator"), reason="verilator is not installed")
 
-SIGNED = {"modes": ActivationModes.all("signed")}
+SIGNED = {"coding": CodingByPoint.all("signed")}
 CONFIGS = {
     "unsigned": small_config(),
     "signed": small_config(**SIGNED),
-    "deadlines": small_config(**SIGNED, least_codes=LeastCodes.all(3)),
+    "deadlines": small_config(**SIGNED, min_code=MinCodeByPoint.all(3)),
     "one step": small_config(window=1, width=10),
     "long window": small_config(**SIGNED, window=20, image_size=12),
     "stored as a table": small_config(relation="laplacian2"),

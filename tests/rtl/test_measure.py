@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lapis import native
-from lapis.config import ActivationModes
+from lapis.config import CodingByPoint
 from lapis.errors import LapisError
 from lapis.rtl import account, tools
 from lapis.rtl.lanes import bits, lanes_of
@@ -36,7 +36,7 @@ def library() -> Library:
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Measured], dict[str, int]]:
     """The lanes of a small network with signed codes."""
     folder = tmp_path_factory.mktemp("signed")
-    network, images = small_network(small_config(modes=ActivationModes.all("signed"), width=16))
+    network, images = small_network(small_config(coding=CodingByPoint.all("signed"), width=16))
     head, stimuli = prepare(folder, network, images)
     names = [lane.name for lane in lanes_of(head.parameters) if not lane.name.endswith(SLOW)]
     found = {one.name: one for one in measure(folder, head, stimuli, packaged_library(), names)}
@@ -59,7 +59,7 @@ def test_every_lane_answers_in_gates_as_the_integer_model_does(
 def test_a_measurement_repeats_to_the_digit(
     signed: tuple[Path, dict[str, Measured], dict[str, int]], tmp_path: Path, library: Library
 ) -> None:
-    network, images = small_network(small_config(modes=ActivationModes.all("signed"), width=16))
+    network, images = small_network(small_config(coding=CodingByPoint.all("signed"), width=16))
     head, stimuli = prepare(tmp_path, network, images)
     again = list(measure(tmp_path, head, stimuli, library, ["temporal", "row sum"]))
     assert again == [signed[1]["temporal"], signed[1]["row sum"]]
@@ -68,7 +68,7 @@ def test_a_measurement_repeats_to_the_digit(
 @needs_yosys
 @needs_native
 def test_codes_without_off_neurons_are_measured_at_the_papers_activity(tmp_path: Path, library: Library) -> None:
-    network, images = small_network(small_config(modes=ActivationModes.all("signed"), width=16))
+    network, images = small_network(small_config(coding=CodingByPoint.all("signed"), width=16))
     head, stimuli = prepare(tmp_path, network, images, paper_activity())
     assert all(share <= paper_activity() + 0.1 for share in stimuli.activity.values())
     found = list(measure(tmp_path, head, stimuli, library, ["minimum", "lookup", "value", "events"]))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.network import DELTA_LIMIT, MAX_MAGNITUDE, Block, Layer, Network
 from lapis.deploy.simulate import Simulator
@@ -77,7 +77,7 @@ def extreme(network: Network, pattern: str) -> Network:
 @pytest.mark.parametrize("pattern", ["all high", "all low", "checkers"])
 @pytest.mark.parametrize("bits", [2, 6, 8])
 def test_extreme_weights_and_images_equal_the_integer_model(isa: str, pattern: str, bits: int) -> None:
-    config = WIDEST.replace(weight_bits=bits, modes=ActivationModes.all("signed" if bits != 2 else "unsigned"))
+    config = WIDEST.replace(weight_bits=bits, coding=CodingByPoint.all("signed" if bits != 2 else "unsigned"))
     network = extreme(random_network(config), pattern)
     images = pictures(config.image_size)
     want = integer.watch(network, images)
@@ -101,7 +101,7 @@ def test_extreme_images_of_an_ordinary_network_equal_the_integer_model(isa: str,
 
 @pytest.mark.parametrize("pattern", ["all high", "checkers"])
 def test_extreme_networks_as_spikes_equal_the_integer_model_without_a_warning(pattern: str) -> None:
-    config = WIDEST.replace(image_size=8, width=6, heads=2, modes=ActivationModes.all("signed"))
+    config = WIDEST.replace(image_size=8, width=6, heads=2, coding=CodingByPoint.all("signed"))
     network = extreme(random_network(config), pattern)
     # A scale may be near the largest float where its weights are zero.
     (block,) = network.blocks

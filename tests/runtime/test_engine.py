@@ -14,7 +14,7 @@ import pytest
 
 from lapis import native
 from lapis.bench.load import beside_load
-from lapis.config import ActivationModes, LeastCodes
+from lapis.config import CodingByPoint, MinCodeByPoint
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.ladder import Grid, gelu_ladder
 from lapis.deploy.network import Layer, Network
@@ -31,45 +31,45 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "odd": {"width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
     "one_head_one_token": {"width": 17, "heads": 1, "image_size": 4, "classes": 1},
     "wide": {"width": 132, "heads": 2, "depth": 1, "mlp_ratio": 5},
-    "signed": {"modes": ActivationModes.all("signed")},
-    "signed_values_only": {"modes": ActivationModes(v="signed", mlp_hidden="signed")},
+    "signed": {"coding": CodingByPoint.all("signed")},
+    "signed_values_only": {"coding": CodingByPoint(v="signed", mlp_hidden="signed")},
     "eight_bits": {"weight_bits": 8, "width": 96},
-    "eight_bits_longest_window": {"weight_bits": 8, "window": 63, "modes": ActivationModes.all("signed"), "depth": 1},
+    "eight_bits_longest_window": {"weight_bits": 8, "window": 63, "coding": CodingByPoint.all("signed"), "depth": 1},
     "two_bits": {"weight_bits": 2},
     "window_one": {"window": 1},
     "window_twenty": {"window": 20},
-    "window_thirty_signed": {"window": 30, "modes": ActivationModes(mlp_hidden="signed")},
+    "window_thirty_signed": {"window": 30, "coding": CodingByPoint(mlp_hidden="signed")},
     "beit": {"style": "beit"},
-    "beit_signed": {"style": "beit", "window": 20, "modes": ActivationModes.all("signed")},
-    "shifts": {"relation": "laplacian2", "modes": ActivationModes(qk="signed")},
-    "eight_bit_affinities": {"affinity_bits": 8, "modes": ActivationModes(v="signed")},
+    "beit_signed": {"style": "beit", "window": 20, "coding": CodingByPoint.all("signed")},
+    "shifts": {"relation": "laplacian2", "coding": CodingByPoint(qk="signed")},
+    "eight_bit_affinities": {"affinity_bits": 8, "coding": CodingByPoint(v="signed")},
     "one_bit_affinities": {"affinity_bits": 1, "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
-    "narrow_beit": {"style": "beit", "affinity_bits": 4, "modes": ActivationModes.all("signed")},
+    "narrow_beit": {"style": "beit", "affinity_bits": 4, "coding": CodingByPoint.all("signed")},
     "narrow_shifts": {"relation": "laplacian2", "affinity_bits": 3},
     "narrow_table": {"relation": "table", "affinity_bits": 11, "window": 20},
     "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
 }
 # Deadlines: none later than the last step, only the first step, another for each block, and between ranges of codes.
 LEAST_CODES: dict[str, dict[str, Any]] = {
-    "unsigned": {"least_codes": LeastCodes.all(4)},
-    "signed": {"least_codes": LeastCodes.all(4), "modes": ActivationModes.all("signed")},
-    "first_step_only": {"least_codes": LeastCodes.all(15), "modes": ActivationModes.all("signed")},
+    "unsigned": {"min_code": MinCodeByPoint.all(4)},
+    "signed": {"min_code": MinCodeByPoint.all(4), "coding": CodingByPoint.all("signed")},
+    "first_step_only": {"min_code": MinCodeByPoint.all(15), "coding": CodingByPoint.all("signed")},
     "per_block": {
         "depth": 3,
-        "least_codes": LeastCodes((1, 3, 5), (2, 1, 4), (5, 3, 1), (1, 2, 3), (4, 1, 2), (3, 2, 1)),
-        "modes": ActivationModes(v="signed", mlp_in="signed"),
+        "min_code": MinCodeByPoint((1, 3, 5), (2, 1, 4), (5, 3, 1), (1, 2, 3), (4, 1, 2), (3, 2, 1)),
+        "coding": CodingByPoint(v="signed", mlp_in="signed"),
     },
-    "values_only": {"least_codes": LeastCodes(v=3), "modes": ActivationModes(qk="signed")},
-    "keys_only_odd": {"least_codes": LeastCodes(qk=2), "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
+    "values_only": {"min_code": MinCodeByPoint(v=3), "coding": CodingByPoint(qk="signed")},
+    "keys_only_odd": {"min_code": MinCodeByPoint(qk=2), "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
     "beit_window_twenty": {
-        "style": "beit", "window": 20, "least_codes": LeastCodes.all(7), "modes": ActivationModes.all("signed")
+        "style": "beit", "window": 20, "min_code": MinCodeByPoint.all(7), "coding": CodingByPoint.all("signed")
     },
     "signed_hidden": {
-        "least_codes": LeastCodes(mlp_hidden=2, readout=5), "modes": ActivationModes(mlp_hidden="signed")
+        "min_code": MinCodeByPoint(mlp_hidden=2, readout=5), "coding": CodingByPoint(mlp_hidden="signed")
     },
     "longest_window": {
-        "weight_bits": 8, "window": 63, "depth": 1, "least_codes": LeastCodes.all(20),
-        "modes": ActivationModes.all("signed"),
+        "weight_bits": 8, "window": 63, "depth": 1, "min_code": MinCodeByPoint.all(20),
+        "coding": CodingByPoint.all("signed"),
     },
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_neurons_below_their_least_code_are_silent_as_in_the_integer_model(isa: 
     assert_equal_everywhere(network, engine, images)
     for (block, point), codes in engine.watch(images).trace.codes.items():
         fired = np.abs(codes[codes != 0])
-        assert not len(fired) or fired.min() >= network.least(point, block), (block, point)
+        assert not len(fired) or fired.min() >= network.min_code(point, block), (block, point)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
@@ -117,9 +117,9 @@ def test_threads_and_batches_change_nothing(isa: str, threads: int, batch: int) 
         {"width": 48},
         {"width": 132, "heads": 2},
         {"weight_bits": 8, "window": 63, "width": 144},
-        {"weight_bits": 8, "window": 63, "width": 144, "modes": ActivationModes(**SIGNED_INPUTS)},
+        {"weight_bits": 8, "window": 63, "width": 144, "coding": CodingByPoint(**SIGNED_INPUTS)},
         {"window": 1},
-        {"least_codes": LeastCodes.all(3), "modes": ActivationModes(**SIGNED_INPUTS)},
+        {"min_code": MinCodeByPoint.all(3), "coding": CodingByPoint(**SIGNED_INPUTS)},
     ],
     ids=["plain", "wide", "full_segments", "full_signed_segments", "window_one", "signed_with_deadlines"],
 )
@@ -183,8 +183,8 @@ def test_a_stream_at_its_limits_stays_there_as_in_the_integer_model(isa: str) ->
 
 def test_head_weights_of_every_size_are_summed_exactly(isa: str) -> None:
     network = wide_network(depth=1, width=40, heads=2)
-    for least in (-32767, -32768):
-        head = np.full(network.head_weight.shape, least, dtype=np.int16)
+    for min_code in (-32767, -32768):
+        head = np.full(network.head_weight.shape, min_code, dtype=np.int16)
         head[:, 1::3] = 32767
         extreme = _replace(network, head_weight=head)
         assert_equal_everywhere(extreme, Engine(extreme), images_for(extreme, 2))
@@ -195,8 +195,8 @@ def test_a_calibrated_model_runs_as_its_integer_model() -> None:
 
     if not native.available():
         pytest.skip(f"no native kernels: {native.describe()}")
-    for modes in (ActivationModes(), ActivationModes.all("offset"), ActivationModes.all("signed")):
-        config = wide_network(modes=modes).config
+    for coding in (CodingByPoint(), CodingByPoint.all("offset"), CodingByPoint.all("signed")):
+        config = wide_network(coding=coding).config
         model, images = small_model(config)
         network = from_model(model)
         assert_equal_everywhere(network, Engine(network, 2), images)
@@ -300,9 +300,9 @@ def test_a_linear_layer_equals_its_formula(
     codes[0] = high
     for form in (DENSE, EVENTS, DENSE | SQUEEZED, EVENTS | SQUEEZED):
         assert (linear(layer, codes, low, high, kind, form) == expected(layer, codes, low, high, kind)).all(), form
-    for least in (2, high):
-        found = linear(layer, codes, low, high, kind, least=least)
-        assert (found == expected(layer, codes, low, high, kind, least)).all(), least
+    for min_code in (2, high):
+        found = linear(layer, codes, low, high, kind, min_code=min_code)
+        assert (found == expected(layer, codes, low, high, kind, min_code)).all(), min_code
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
@@ -336,14 +336,14 @@ def extreme_layer(shape: tuple[int, int, int], low: int, high: int, largest: int
 
 
 def expected(
-    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, least: int = 1
+    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, min_code: int = 1
 ) -> npt.NDArray[Any]:
     total = codes.astype(np.int64) @ layer.weight.astype(np.int64).T
     pre = arithmetic.affine(total, layer.scale, layer.shift)
     if kind == 0:
-        return arithmetic.floor_codes(pre, low, high, least).astype(np.int64) - low
+        return arithmetic.floor_codes(pre, low, high, min_code).astype(np.int64) - low
     if kind == 1:
-        return arithmetic.ladder_codes(pre, *ladder(low, high), low, least).astype(np.int64) - low
+        return arithmetic.ladder_codes(pre, *ladder(low, high), low, min_code).astype(np.int64) - low
     return arithmetic.add_to_stream(start(len(codes), len(layer.scale)), pre)
 
 
@@ -358,7 +358,7 @@ def start(rows: int, outputs: int) -> npt.NDArray[np.int32]:
 
 
 def linear(
-    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, form: int = DENSE, least: int = 1
+    layer: Layer, codes: npt.NDArray[np.int8], low: int, high: int, kind: int, form: int = DENSE, min_code: int = 1
 ) -> npt.NDArray[Any]:
     """The layer by itself, through the library's own entry."""
     rows, outputs = len(codes), len(layer.scale)
@@ -369,7 +369,7 @@ def linear(
     native.check(
         engine_module._library().lapis_engine_linear(
             ctypes.byref(arrays.layer(layer)), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high, kind,
-            form, low, high, least, rise.ctypes.data, fall.ctypes.data, arithmetic.STREAM_LIMIT.bit_length() - 1,
+            form, low, high, min_code, rise.ctypes.data, fall.ctypes.data, arithmetic.STREAM_LIMIT.bit_length() - 1,
             out.ctypes.data, stream.ctypes.data, 1, None,
         )
     )  # fmt: skip

@@ -270,7 +270,7 @@ def test_the_random_state_of_torch_is_part_of_a_run(tmp_path: Path, micro: Micro
 
 
 def test_a_lifted_start_may_ignore_mean_values_too(tmp_path: Path, alone: Processes, micro: Micro) -> None:
-    lifted = ("lift=true", "model.modes.v=unsigned", "model.row_scale=pow2")
+    lifted = ("lift=true", "model.coding.v=unsigned", "model.row_scale=pow2")
     plain, blind = (
         Run(micro(*lifted, f"ignore_mean={setting}"), None, tmp_path, alone, quiet=True).student
         for setting in ("false", "true")

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from lapis._util.overrides import keys
-from lapis.config import ActivationModes
+from lapis.config import CodingByPoint
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.train import recipes
@@ -36,7 +36,7 @@ def test_cifar_recipes_hold_the_numbers_of_the_paper(name: str) -> None:
     assert distill.student_blocks == (2, 5, 8, 11)
     assert distill.teacher_blocks == (5, 11, 17, 23)
     assert (recipe.model.window, recipe.model.width, recipe.model.image_size) == (15, 384, 224)
-    assert recipe.model.modes == ActivationModes.all("unsigned")
+    assert recipe.model.coding == CodingByPoint.all("unsigned")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,19 @@ def test_every_deployed_stage_can_run_in_integers() -> None:
 
 def test_overrides_reach_every_depth_with_the_right_type() -> None:
     changed = SMOKE.with_overrides(
-        ["optim.lr=1e-3", "model.modes.qk=signed", "distill.student_blocks=0,1", "distill.teacher_blocks=2,3", "seed=4"]
+        [
+            "optim.lr=1e-3",
+            "model.coding.qk=signed",
+            "distill.student_blocks=0,1",
+            "distill.teacher_blocks=2,3",
+            "seed=4",
+        ]
     )
     assert changed.optim.lr == 1e-3
-    assert changed.model.modes == ActivationModes(qk="signed")
+    assert changed.model.coding == CodingByPoint(qk="signed")
     assert changed.distill.student_blocks == (0, 1)
     assert changed.seed == 4
-    assert SMOKE.with_overrides(["model.modes=offset"]).model.modes == ActivationModes.all("offset")
+    assert SMOKE.with_overrides(["model.coding=offset"]).model.coding == CodingByPoint.all("offset")
     assert SMOKE.with_overrides(["model.quantize=false", "model.relation=dot"]).model.quantize is False
 
 
@@ -92,7 +98,7 @@ def test_overrides_reach_every_depth_with_the_right_type() -> None:
         ("optim.learning_rate=1", r"unknown setting 'optim\.learning_rate'"),
         ("optim.epoch=1", r"did you mean 'optim\.epochs'"),
         ("model.windw=3", r"did you mean 'model\.window'"),
-        ("model.modes.qkk=signed", r"did you mean 'model\.modes\.qk'"),
+        ("model.coding.qkk=signed", r"did you mean 'model\.coding\.qk'"),
         ("optim.lr.x=3", "unknown setting"),
         ("name=other", "unknown setting 'name'"),
         ("optim=3", "is a group"),
@@ -123,8 +129,8 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 
 def test_keys_and_differences_name_every_value() -> None:
-    other = SMOKE.with_overrides(["optim.lr=0.5", "model.modes.v=offset"])
+    other = SMOKE.with_overrides(["optim.lr=0.5", "model.coding.v=offset"])
     assert keys(SMOKE)["optim.batch"] == SMOKE.optim.batch
     assert differences(SMOKE.to_dict(), SMOKE.to_dict()) == []
     found = differences(SMOKE.to_dict(), other.to_dict())
-    assert [line.split(":")[0] for line in found] == ["model.modes.v", "optim.lr"]
+    assert [line.split(":")[0] for line in found] == ["model.coding.v", "optim.lr"]

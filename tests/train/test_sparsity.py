@@ -1,4 +1,4 @@
-"""Silence is learned: least codes follow the goals, the penalty pulls values down, and a resumed run does the same."""
+"""Silence is learned: minimum codes follow the goals, a penalty lowers values, and a resumed run does the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from lapis import models
 from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
-from lapis.config import LeastCodes, preset
+from lapis.config import MinCodeByPoint, preset
 from lapis.convert.torch_executor import as_executor
 from lapis.errors import LapisError
 from lapis.nn.quantizer import ActivationQuantizer, keep_largest, required
@@ -22,7 +22,7 @@ from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
 from lapis.train.recipe import Recipe, Sparsity
-from lapis.train.sparsity import Meter, Silencer, activities, least_codes_for, mean_activity, spike_prices
+from lapis.train.sparsity import Meter, Silencer, activities, mean_activity, min_code_for, spike_prices
 from tests.networks import shaken_network, small_config, small_model
 
 Micro = Callable[..., Recipe]
@@ -35,36 +35,36 @@ def counted(*rows: list[int]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def test_least_codes_are_the_lowest_that_reach_the_goal_in_one_block() -> None:
+def test_min_code_are_the_lowest_that_reach_the_goal_in_one_block() -> None:
     table = counted([10, 40, 30, 15, 5])
-    assert least_codes_for(table, 0.9) == (1,)
-    assert least_codes_for(table, 0.89) == (2,)
-    assert least_codes_for(table, 0.5) == (2,)
-    assert least_codes_for(table, 0.2) == (3,)
-    assert least_codes_for(table, 0.05) == (4,)
+    assert min_code_for(table, 0.9) == (1,)
+    assert min_code_for(table, 0.89) == (2,)
+    assert min_code_for(table, 0.5) == (2,)
+    assert min_code_for(table, 0.2) == (3,)
+    assert min_code_for(table, 0.05) == (4,)
 
 
 def test_the_highest_code_always_fires() -> None:
-    assert least_codes_for(counted([0, 0, 0, 10]), 0.1) == (3,)
-    assert least_codes_for(counted([0, 10]), 0.1) == (1,)
+    assert min_code_for(counted([0, 0, 0, 10]), 0.1) == (3,)
+    assert min_code_for(counted([0, 10]), 0.1) == (1,)
 
 
 def test_codes_are_silenced_where_they_carry_the_least_power() -> None:
     weak, strong = [0, 50, 50, 0, 0], [0, 5, 5, 40, 50]
     # A code 1 is a small part of what the strong block says.
-    assert least_codes_for(counted(weak, strong), 0.98) == (1, 2)
+    assert min_code_for(counted(weak, strong), 0.98) == (1, 2)
 
 
 def test_goals_are_reached_by_as_few_silenced_codes_as_needed() -> None:
     table = torch.from_numpy(np.random.default_rng(0).integers(1, 100, (12, 16)).astype(np.float64))
     for goal in (0.9, 0.6, 0.31, 0.1):
-        least = least_codes_for(table, goal)
-        fired = sum(float(row[code:].sum()) for row, code in zip(table, least, strict=True)) / float(table.sum())
+        min_code = min_code_for(table, goal)
+        fired = sum(float(row[code:].sum()) for row, code in zip(table, min_code, strict=True)) / float(table.sum())
         assert goal - 100 / float(table.sum()) <= fired <= goal
 
 
 def test_a_meter_counts_what_would_fire_without_deadlines(alone: Processes) -> None:
-    model, _ = small_model(small_config(least_codes={"v": 3}, modes={"v": "signed"}))
+    model, _ = small_model(small_config(min_code={"v": 3}, coding={"v": "signed"}))
     meter = Meter(model, alone)
     meter.start()
     torch.manual_seed(1)
@@ -88,7 +88,7 @@ def test_a_silencer_goes_down_in_a_straight_line_and_then_holds() -> None:
 
 
 def test_a_penalty_pulls_values_down_only_above_the_goal(alone: Processes) -> None:
-    model, _ = small_model(small_config(modes={"mlp_in": "signed"}))
+    model, _ = small_model(small_config(coding={"mlp_in": "signed"}))
     meter = Meter(model, alone)
     meter.smoothing = True
     for goal, pulls in ((0.01, True), (0.999, False)):
@@ -155,7 +155,7 @@ def test_blocks_that_are_computed_again_are_counted_once(
         for part, _ in zip(run.batches.epoch(0, 0, run.lanes), range(2), strict=False):
             values, norm, _ = run._step(part, logged=True)
         gradients = [p.grad for p in run.objective.parameters() if p.grad is not None]
-        seen.append((values, norm, run.activity, run.student.config.least_codes, gradients))
+        seen.append((values, norm, run.activity, run.student.config.min_code, gradients))
     assert seen[0][:4] == seen[1][:4]
     assert all(one.equal(two) for one, two in zip(seen[0][4], seen[1][4], strict=True))
 
@@ -181,10 +181,10 @@ def test_training_lowers_the_activity_to_its_goal(tmp_path: Path, micro: Micro, 
     assert float(rows[-1]["activity"]) < float(rows[0]["activity"])
     assert float(rows[-1]["silence"]) >= 0
     network = models.open(str(tmp_path / "run" / LAST_FILE)).model()
-    assert network.config.least_codes != LeastCodes()
-    assert network.config.least("qk", 0) == 1
-    kept = json.loads((tmp_path / "run" / ACTIVITY_FILE).read_text())["config"]["least_codes"]
-    assert kept == json.loads(json.dumps(dataclasses.asdict(network.config.least_codes)))
+    assert network.config.min_code != MinCodeByPoint()
+    assert network.config.min_code_of("qk", 0) == 1
+    kept = json.loads((tmp_path / "run" / ACTIVITY_FILE).read_text())["config"]["min_code"]
+    assert kept == json.loads(json.dumps(dataclasses.asdict(network.config.min_code)))
 
 
 def test_the_best_network_is_one_that_reached_its_goals(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
@@ -195,12 +195,12 @@ def test_the_best_network_is_one_that_reached_its_goals(tmp_path: Path, micro: M
 
 def test_a_sparse_network_keeps_its_deadlines_as_a_start(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
     run_micro(micro(*GOALS, "sparsity.every=1"), tmp_path / "first")
-    first = models.open(str(tmp_path / "first")).model().config.least_codes
+    first = models.open(str(tmp_path / "first")).model().config.min_code
     run_micro(micro(f"start={tmp_path / 'first'}", "optim.epochs=0.5"), tmp_path / "second")
-    assert models.open(str(tmp_path / "second")).model().config.least_codes == first
-    settings = (f"start={tmp_path / 'first'}", "optim.epochs=0.5", "model.least_codes.v=2")
+    assert models.open(str(tmp_path / "second")).model().config.min_code == first
+    settings = (f"start={tmp_path / 'first'}", "optim.epochs=0.5", "model.min_code.v=2")
     run_micro(micro(*settings), tmp_path / "third")
-    assert models.open(str(tmp_path / "third")).model().config.least_codes == LeastCodes(v=2)
+    assert models.open(str(tmp_path / "third")).model().config.min_code == MinCodeByPoint(v=2)
 
 
 def test_a_stopped_run_resumes_with_the_same_silence(
@@ -244,8 +244,8 @@ def test_top_k_lets_the_largest_of_each_token_fire_and_has_no_spiking_form(
 
 
 def test_quantizers_say_what_they_silence() -> None:
-    assert "least 3" in ActivationQuantizer(15, "signed", 3).extra_repr()
-    assert "least" not in ActivationQuantizer(15, "signed").extra_repr()
+    assert "min_code 3" in ActivationQuantizer(15, "signed", 3).extra_repr()
+    assert "min_code" not in ActivationQuantizer(15, "signed").extra_repr()
 
 
 @pytest.mark.parametrize(
@@ -270,18 +270,18 @@ def test_only_unsigned_points_with_a_bias_before_them_are_lowered(
     micro: Micro, point: str, mode: str, words: str
 ) -> None:
     with pytest.raises(LapisError, match=words):
-        micro("sparsity.rule=lower", f"sparsity.{point}=0.5", f"model.modes.{point}={mode}")
+        micro("sparsity.rule=lower", f"sparsity.{point}=0.5", f"model.coding.{point}={mode}")
 
 
 def test_training_lowers_unsigned_values_to_their_goal(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    unsigned = tuple(f"model.modes.{point}=unsigned" for point in ("attention_in", "v", "mlp_in"))
+    unsigned = tuple(f"model.coding.{point}=unsigned" for point in ("attention_in", "v", "mlp_in"))
     recipe = micro(*GOALS, *unsigned, "lift=true", "sparsity.rule=lower", "sparsity.every=1", "optim.epochs=5")
     summary = run_micro(recipe, tmp_path / "run")
     for point in ("attention_in", "v", "mlp_in"):
         assert summary["activity"][point] < 0.5
     rows = read_steps(tmp_path / "run")
     assert float(rows[0]["activity"]) > 0.7, "it started lifted"
-    assert models.open(str(tmp_path / "run" / LAST_FILE)).model().config.least_codes == LeastCodes()
+    assert models.open(str(tmp_path / "run" / LAST_FILE)).model().config.min_code == MinCodeByPoint()
 
 
 def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
@@ -291,9 +291,9 @@ def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
 
 def test_silence_goes_where_weights_say_it_is_cheap() -> None:
     alike = [5, 5, 5, 5]
-    dear_first = least_codes_for(counted(alike, alike), 0.6, torch.tensor([100.0, 1.0]))
+    dear_first = min_code_for(counted(alike, alike), 0.6, torch.tensor([100.0, 1.0]))
     assert dear_first == (1, 3)
-    assert least_codes_for(counted(alike, alike), 0.6, torch.tensor([1.0, 100.0])) == (3, 1)
+    assert min_code_for(counted(alike, alike), 0.6, torch.tensor([1.0, 100.0])) == (3, 1)
 
 
 def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
@@ -309,10 +309,10 @@ def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
     assert silencer.weights["v"][-1] == 0
     assert (silencer.weights["v"][:-1] > 0).all()
     assert (silencer.weights["mlp_in"] > 0).all()
-    assert model.config.least_codes == LeastCodes()
+    assert model.config.min_code == MinCodeByPoint()
     meter.start()
     model(images)
     silencer.update(1, meter.stop())
-    least = model.config.least_codes
-    assert isinstance(least.v, tuple)
-    assert least.v[-1] == model.config.window
+    min_code = model.config.min_code
+    assert isinstance(min_code.v, tuple)
+    assert min_code.v[-1] == model.config.window

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lapis.config import ActivationModes, LapisConfig
+from lapis.config import CodingByPoint, LapisConfig
 from lapis.convert import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
@@ -50,7 +50,7 @@ def test_a_recovery_stage_keeps_what_was_learnt_and_lacks_only_what_is_new(exact
 
 def test_a_quantizer_that_means_something_else_starts_anew(exact: tuple[LapisViT, Path]) -> None:
     _, path = exact
-    signed = start_network(EXACT.replace(modes=ActivationModes(qk="signed", v="offset")), str(path), 0)
+    signed = start_network(EXACT.replace(coding=CodingByPoint(qk="signed", v="offset")), str(path), 0)
     attention = signed.blocks[0].attn
     assert not required(attention.qk).is_ready
     assert not required(attention.v).is_ready

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from lapis.config import ActivationModes, LapisConfig, LeastCodes
+from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.deploy.synthetic import random_network
 from lapis.pack import pack
 from lapis.preprocess import Preprocess
@@ -18,13 +18,13 @@ from tools.fuzz.campaign import CORPUS
 SMALL = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2).deployed()
 SEEDS = {
     "vit": SMALL,
-    "beit": SMALL.replace(style="beit", image_size=4, modes=ActivationModes.all("signed")),
+    "beit": SMALL.replace(style="beit", image_size=4, coding=CodingByPoint.all("signed")),
     "table": SMALL.replace(relation="table", weight_bits=8, window=5),
     "shift": SMALL.replace(relation="laplacian2", weight_bits=8, depth=1, affinity_bits=5),
     "float": SMALL.replace(weight_bits=32, depth=1),
-    "least": SMALL.replace(least_codes=LeastCodes.all(3), activation="relu", depth=1, weight_bits=4),
-    "tiles": SMALL.replace(width=33, heads=3, depth=1, mlp_ratio=2, window=20, modes=ActivationModes(qk="signed")),
-    "widest": SMALL.replace(window=63, weight_bits=8, modes=ActivationModes.all("signed"), depth=1),
+    "least": SMALL.replace(min_code=MinCodeByPoint.all(3), activation="relu", depth=1, weight_bits=4),
+    "tiles": SMALL.replace(width=33, heads=3, depth=1, mlp_ratio=2, window=20, coding=CodingByPoint(qk="signed")),
+    "widest": SMALL.replace(window=63, weight_bits=8, coding=CodingByPoint.all("signed"), depth=1),
     "one": SMALL.replace(image_size=1, patch_size=1, classes=1, width=1, heads=1, depth=1, mlp_ratio=1, window=1),
 }
 

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
-from lapis.config import ActivationModes, Mode, nearest
+from lapis.config import Coding, CodingByPoint, nearest
 from lapis.errors import LapisError
 
 Record = TypeVar("Record")
@@ -56,8 +56,8 @@ def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]
         if not dataclasses.is_dataclass(value):
             raise _unknown(record, whole, key)
         _place(value, rest, text, whole, changes.setdefault(name, {}))
-    elif isinstance(value, ActivationModes) and text in get_args(Mode):
-        changes[name] = dataclasses.asdict(ActivationModes.all(typing.cast(Mode, text)))
+    elif isinstance(value, CodingByPoint) and text in get_args(Coding):
+        changes[name] = dataclasses.asdict(CodingByPoint.all(typing.cast(Coding, text)))
     elif dataclasses.is_dataclass(value):
         inner = [f"{whole}.{inner}" for inner in keys(value)]
         raise LapisError(f"{whole} is a group; set one of {', '.join(inner)}")

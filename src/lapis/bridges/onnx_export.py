@@ -125,8 +125,8 @@ class Writer:
         block, network = self.network.blocks[index], self.network
         codes = self._fire(index, "mlp_in", self._norm(block.mlp_norm, stream))
         pre = self._layer(block.fc1, "mlp_in", codes)
-        low, least = network.low("mlp_hidden"), network.least("mlp_hidden", index)
-        hidden = self._ladder(pre, onnx_tables.ladder(block.rise, block.fall, low, least))
+        low, min_code = network.low("mlp_hidden"), network.min_code("mlp_hidden", index)
+        hidden = self._ladder(pre, onnx_tables.ladder(block.rise, block.fall, low, min_code))
         self._note(index, "mlp_hidden", hidden)
         return self._add_to_stream(stream, self._layer(block.fc2, "mlp_hidden", hidden))
 
@@ -189,11 +189,11 @@ class Writer:
 
     def _fire(self, index: int, point: Point, pre: str) -> str:
         """The codes of a measuring point, as float32."""
-        g, least = self.graph, self.network.least(point, index)
+        g, min_code = self.graph, self.network.min_code(point, index)
         low, high = self.network.low(point), self.network.config.window
         codes = g.add("Clip", g.add("Floor", pre), FLOAT(low), FLOAT(high))
-        if least > 1:
-            codes = g.add("Where", g.add("Less", g.add("Abs", codes), FLOAT(least)), FLOAT(0), codes)
+        if min_code > 1:
+            codes = g.add("Where", g.add("Less", g.add("Abs", codes), FLOAT(min_code)), FLOAT(0), codes)
         self._note(index, point, codes)
         return codes
 

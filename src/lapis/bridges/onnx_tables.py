@@ -42,7 +42,7 @@ class Ladder:
         return np.asarray(np.clip(x * self.factor + self.offset, 0, CELLS - 1).astype(np.int64))
 
 
-def ladder(rise: Float32, fall: Float32, low: int, least: int) -> Ladder:
+def ladder(rise: Float32, fall: Float32, low: int, min_code: int) -> Ladder:
     """The comparisons of `arithmetic.ladder_codes` as a table."""
     # x <= level is the opposite of x >= the next float32, so that all edges are of one kind.
     falling = np.nextafter(fall[fall != arithmetic.LOWEST], np.float32(np.inf), dtype=np.float32)
@@ -57,7 +57,7 @@ def ladder(rise: Float32, fall: Float32, low: int, least: int) -> Ladder:
     most = int(np.bincount(cells, minlength=1).max())
     # The codes below all edges, and from each edge on.
     levels = np.concatenate([[np.float32(-np.inf)], edges]).astype(np.float32)
-    values = arithmetic.ladder_codes(levels, rise, fall, low, least)
+    values = arithmetic.ladder_codes(levels, rise, fall, low, min_code)
     table_edges = np.full((most, CELLS), np.inf, dtype=np.float32)
     table_codes = np.empty((CELLS, most + 1), dtype=np.int8)
     for cell in range(CELLS):

@@ -7,7 +7,7 @@ needs `pip install 'lapis-snn[spikingjelly]'`.
 
     net = nn.Sequential(
         layer.Linear(16, 32, bias=False), FirstSpikeNode(15, 32),
-        SpikingAttention(LapisAttention(32, heads=4, mode="unsigned", readout="spikes")),
+        SpikingAttention(LapisAttention(32, heads=4, coding="unsigned", readout="spikes")),
     )
     functional.set_step_mode(net, "m")
     currents = net(spikes)  # (T, batch, tokens, 16) -> (T, batch, tokens, 32)
@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lapis.config import Mode
+from lapis.config import Coding
 from lapis.deploy.network import Layer
 from lapis.deploy.thresholds import layer_thresholds
 from lapis.errors import LapisError
@@ -146,15 +146,15 @@ class _Node(base.MemoryModule):  # type: ignore[misc]
 class FirstSpikeNode(_Node):
     """z = clamp(floor((V + bias)/s + 1/2), 0, T), sent as one spike at step T - z; step s and bias are learned.
 
-    `neurons` is the size of the last axis. Mode "signed" has an ON and an OFF neuron for each, of which one may fire.
-    The step is found from the first window. A code below `least` stays silent.
+    `neurons` is the size of the last axis. Coding "signed" has an ON and an OFF neuron for each, of which one may fire.
+    The step is found from the first window. A code below `min_code` stays silent.
     """
 
-    def __init__(self, window: int, neurons: int, mode: Mode = "unsigned", least: int = 1) -> None:
-        if mode == "offset":
-            raise LapisError("mode='offset' has no spikes of its own; use 'unsigned' or 'signed'")
-        super().__init__(window, mode == "signed")
-        self.quantizer = ActivationQuantizer(window, mode, least)
+    def __init__(self, window: int, neurons: int, coding: Coding = "unsigned", min_code: int = 1) -> None:
+        if coding == "offset":
+            raise LapisError("coding='offset' has no spikes of its own; use 'unsigned' or 'signed'")
+        super().__init__(window, coding == "signed")
+        self.quantizer = ActivationQuantizer(window, coding, min_code)
         self.bias = nn.Parameter(torch.zeros(neurons))
 
     def codes_of(self, voltage: Tensor) -> Tensor:
@@ -169,41 +169,41 @@ class ThresholdNode(_Node):
 
     thresholds: Tensor
 
-    def __init__(self, thresholds: Tensor, window: int, least: int = 1) -> None:
+    def __init__(self, thresholds: Tensor, window: int, min_code: int = 1) -> None:
         low = window - thresholds.shape[-1]
         if low not in (0, -window):
             raise LapisError(f"{thresholds.shape[-1]} thresholds for window {window}; give {window} or {2 * window}")
         super().__init__(window, low < 0)
-        self.low, self.least = low, least
+        self.low, self.min_code = low, min_code
         self.register_buffer("thresholds", thresholds)
 
     @classmethod
-    def of(cls, layer: Layer, window: int, signed: bool = False, least: int = 1) -> ThresholdNode:
+    def of(cls, layer: Layer, window: int, signed: bool = False, min_code: int = 1) -> ThresholdNode:
         """The neurons behind a layer of a deployed network, whose integer sums are exact in float32."""
         found = layer_thresholds(layer, -window if signed else 0, window)
-        return cls(torch.from_numpy(found).float(), window, least)
+        return cls(torch.from_numpy(found).float(), window, min_code)
 
     def codes_of(self, voltage: Tensor) -> Tensor:
         reached = (voltage[..., None] >= self.thresholds).sum(-1).to(voltage.dtype)
-        return silence(reached + self.low, self.least)
+        return silence(reached + self.low, self.min_code)
 
 
 class SpikingAttention(nn.Module, base.MultiStepModule):  # type: ignore[misc]
     """A `LapisAttention` on spike trains: spikes (T, B, N, D)  ->  currents (T, B, N, D) for the next neurons.
 
-    In mode "signed" the spikes are those of ON and OFF neurons, (T, B, N, 2 D). The layer needs readout="spikes". Its
-    weights are used as they are: integrated, the currents are what the layer gives for the values of the codes. A
-    layer that has seen no data takes codes as values. The bias of the projection comes with the last step, where it
-    counts once.
+    With coding "signed" the spikes are those of ON and OFF neurons, (T, B, N, 2 D). The layer needs
+    readout="spikes". Its weights are used as they are: integrated, the currents are what the layer gives for the
+    values of the codes. A layer that has seen no data takes codes as values. The bias of the projection comes with
+    the last step, where it counts once.
     """
 
     def __init__(self, attention: LapisAttention) -> None:
         super().__init__()
         self._step_mode = "m"
         config = attention.config
-        modes = {config.mode(point) for point in ("attention_in", "q", "v", "readout")}
-        if not config.quantize or config.readout != "spikes" or "offset" in modes:
-            raise LapisError("SpikingAttention needs a layer with readout='spikes' and mode 'unsigned' or 'signed'")
+        coding = {config.coding_of(point) for point in ("attention_in", "q", "v", "readout")}
+        if not config.quantize or config.readout != "spikes" or "offset" in coding:
+            raise LapisError("SpikingAttention needs a layer with readout='spikes' and coding 'unsigned' or 'signed'")
         if not (isinstance(attention.relation, Relation) and attention.relation.on_codes):
             raise LapisError(f"relation={config.relation} does not compare codes; use relation='laplacian'")
         self.attention = attention

@@ -1,4 +1,4 @@
-"""`lapis ablate`: the paper's ablations, and ours of the activation modes."""
+"""`lapis ablate`: the paper's ablations, and ours of the activation coding."""
 
 from __future__ import annotations
 

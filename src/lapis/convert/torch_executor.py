@@ -95,18 +95,18 @@ class TorchExecutor(nn.Module):
 
 
 class Coding(NamedTuple):
-    """The codes of a measuring point: low..high, and 0 where the magnitude is below `least`."""
+    """The codes of a measuring point: low..high, and 0 where the magnitude is below `min_code`."""
 
     low: int
     high: int
-    least: int
+    min_code: int
 
     @classmethod
     def of(cls, network: Network, point: Point, block: int) -> Coding:
-        return cls(network.low(point), network.config.window, network.least(point, block))
+        return cls(network.low(point), network.config.window, network.min_code(point, block))
 
     def codes(self, whole: Tensor) -> Tensor:
-        return silence(whole.clamp(self.low, self.high), self.least)
+        return silence(whole.clamp(self.low, self.high), self.min_code)
 
 
 class AttentionExecutor(nn.Module):

@@ -40,20 +40,20 @@ def affine(total: Array, scale: Float32, shift: Float32) -> Float32:
     return np.asarray(total.astype(np.float32) * scale + shift, dtype=np.float32)
 
 
-def floor_codes(pre: Float32, low: int, high: int, least: int = 1) -> Codes:
-    """clamp(floor(pre), low, high), or 0 below the least code; the 1/2 of the rounding rule is part of `pre`."""
-    return silence(np.clip(np.floor(pre), low, high).astype(np.int8), least)
+def floor_codes(pre: Float32, low: int, high: int, min_code: int = 1) -> Codes:
+    """clamp(floor(pre), low, high), or 0 below the minimum code; the 1/2 of the rounding rule is part of `pre`."""
+    return silence(np.clip(np.floor(pre), low, high).astype(np.int8), min_code)
 
 
-def ladder_codes(pre: Float32, rise: Float32, fall: Float32, low: int, least: int = 1) -> Codes:
-    """low + #{m : pre >= rise[m] or pre <= fall[m]}, or 0 below the least code; rise, fall (levels,).
+def ladder_codes(pre: Float32, rise: Float32, fall: Float32, low: int, min_code: int = 1) -> Codes:
+    """low + #{m : pre >= rise[m] or pre <= fall[m]}, or 0 below the minimum code; rise, fall (levels,).
 
     These comparisons are GELU and its quantizer.
     """
     codes = np.full(pre.shape, low, dtype=np.int8)
     for up, down in zip(rise, fall, strict=True):
         codes += pre >= up if down == LOWEST else (pre >= up) | (pre <= down)
-    return silence(codes, least)
+    return silence(codes, min_code)
 
 
 def standardise(stream: Int32, eps: float) -> Float32:

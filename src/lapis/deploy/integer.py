@@ -76,8 +76,8 @@ def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | Non
     """The stream (B, N, D) after the second half of a block."""
     block = network.blocks[index]
     codes = fire(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
-    low, least = network.low("mlp_hidden"), network.least("mlp_hidden", index)
-    hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, low, least)
+    low, min_code = network.low("mlp_hidden"), network.min_code("mlp_hidden", index)
+    hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, low, min_code)
     _note(trace, index, mlp_in=codes, mlp_hidden=hidden)
     return arithmetic.add_to_stream(stream, block.fc2.pre(hidden))
 
@@ -120,7 +120,7 @@ def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
 
 def fire(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
     """The codes of a measuring point; a neuron that misses its deadline stays silent."""
-    return arithmetic.floor_codes(pre, network.low(point), network.config.window, network.least(point, index))
+    return arithmetic.floor_codes(pre, network.low(point), network.config.window, network.min_code(point, index))
 
 
 def _note(trace: Trace | None, index: int, **codes: Codes) -> None:

@@ -216,9 +216,9 @@ class Network(_Frozen):
         """The lowest code at a measuring point."""
         return self.config.low(point)
 
-    def least(self, point: Point, block: int) -> int:
-        """The least code that fires at a measuring point of a block."""
-        return self.config.least(point, block)
+    def min_code(self, point: Point, block: int) -> int:
+        """The minimum code that fires at a measuring point of a block."""
+        return self.config.min_code_of(point, block)
 
     def real_logits(self, logits: Int64) -> Float32:
         """Integer logits as the real numbers that they stand for."""

@@ -58,10 +58,10 @@ def follow_neuron(network: Network, image: Pixels, block: int, token: int, chann
     current = np.cumsum(arrivals.sum(axis=1))
     voltage = np.cumsum(current)
     theta = layer_thresholds(own, network.low("v"), config.window)[0]
-    deadline = config.window - network.least("v", block)
+    deadline = config.window - network.min_code("v", block)
     spikes = fire(
         lambda level: voltage[-1:] >= theta[level - network.low("v") - 1],
-        config.window, signed=False, least=network.least("v", block),
+        config.window, signed=False, min_code=network.min_code("v", block),
     )  # fmt: skip
     return NeuronHistory(
         window=config.window,

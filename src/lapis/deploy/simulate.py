@@ -121,7 +121,7 @@ def simulate(network: Network, images: Pixels) -> Simulated:
     return Simulator(network).run(images)
 
 
-def integrate(spikes: Spikes, synapses: Array, least: int = 1) -> tuple[Array, int]:
+def integrate(spikes: Spikes, synapses: Array, min_code: int = 1) -> tuple[Array, int]:
     """I += w on a spike, V += I at every step: after T steps V = sum w (T - t) over the neurons that fired.
 
     The window of the sending neurons ends at their deadline, after T - z0 + 1 steps. No spike arrives in the last
@@ -137,25 +137,25 @@ def integrate(spikes: Spikes, synapses: Array, least: int = 1) -> tuple[Array, i
         _deliver(current, target, synapses[neuron])
         crossed += target.size * synapses.shape[1]
         voltage += current
-    return voltage + (least - 1) * current, crossed
+    return voltage + (min_code - 1) * current, crossed
 
 
-def fire(reached: Reached, window: int, signed: bool, least: int = 1) -> Spikes:
-    """One spike at the first step n <= T - z0 whose level T - n is reached, z0 the least code that fires.
+def fire(reached: Reached, window: int, signed: bool, min_code: int = 1) -> Spikes:
+    """One spike at the first step n <= T - z0 whose level T - n is reached, z0 the minimum code that fires.
 
     The result is (T - z0 + 1, ..., neurons), or with ON and OFF neurons (..., 2 n). An OFF neuron stands for -m: it
     fires at the first n at which the level 1 - m, m = T - n, is not reached.
     """
-    trains = [_first_crossing(reached, window, least)]
+    trains = [_first_crossing(reached, window, min_code)]
     if signed:
-        trains.append(_first_crossing(lambda level: ~reached(1 - level), window, least))
+        trains.append(_first_crossing(lambda level: ~reached(1 - level), window, min_code))
     return np.concatenate(trains, axis=-1)
 
 
-def _first_crossing(condition: Reached, window: int, least: int) -> Spikes:
+def _first_crossing(condition: Reached, window: int, min_code: int) -> Spikes:
     waiting: Array | None = None
     train = []
-    for step in range(window - least + 1):
+    for step in range(window - min_code + 1):
         crossed = condition(window - step)
         waiting = np.ones(crossed.shape, dtype=bool) if waiting is None else waiting
         train.append(crossed & waiting)
@@ -163,7 +163,7 @@ def _first_crossing(condition: Reached, window: int, least: int) -> Spikes:
     return np.stack(train)
 
 
-def relate(q: Spikes, k: Spikes, least: int = 1) -> tuple[Int64, int]:
+def relate(q: Spikes, k: Spikes, min_code: int = 1) -> tuple[Int64, int]:
     """D_ij = sum_c |t^q_ic - t^k_jc| by counters that run between two spikes; (T - z0 + 1, H, N, C) each -> (H, N, N).
 
     A spike starts the counters of all partners that have not fired and stops those of partners that have. Counters that
@@ -182,7 +182,7 @@ def relate(q: Spikes, k: Spikes, least: int = 1) -> tuple[Int64, int]:
         crossed += _meet(running.transpose(0, 2, 1), k_now, q_state)
         k_state[k_now.transpose(0, 2, 1)] = -1
         distance += running
-    return distance + (least - 1) * running, crossed
+    return distance + (min_code - 1) * running, crossed
 
 
 def _meet(running: Array, now: Spikes, partners: Array) -> int:
@@ -219,7 +219,7 @@ def leak_affinities(
     return affinity, affinity.sum(axis=-1), last
 
 
-def mix(spikes: Spikes, affinity: Int64, signed: bool, least: int = 1) -> tuple[Int64, int]:
+def mix(spikes: Spikes, affinity: Int64, signed: bool, min_code: int = 1) -> tuple[Int64, int]:
     """Value spikes through affinities, I += A on a spike, V += I at every step, as in `integrate`.
 
     spikes (T - z0 + 1, H, M, C) or (..., 2 C) with OFF neurons, affinity (H, N, M)  ->  V (H, C, N), synapses crossed.
@@ -237,7 +237,7 @@ def mix(spikes: Spikes, affinity: Int64, signed: bool, least: int = 1) -> tuple[
             _deliver(current, head * channels + channel, -arrivals if sign else arrivals)
             crossed += arrivals.size
         voltage += current
-    return (voltage + (least - 1) * current).reshape(heads, channels, -1), crossed
+    return (voltage + (min_code - 1) * current).reshape(heads, channels, -1), crossed
 
 
 def _deliver(current: Array, target: Array, arrivals: Array) -> None:
@@ -273,8 +273,8 @@ class Simulator:
     def window_steps(self) -> int:
         """Steps of all windows of an image; a window is as long as the latest deadline in it allows."""
         network, blocks = self.network, range(self.network.config.depth)
-        latest = [min(network.least(point, block) for point in points) for block in blocks for points in WINDOWS]
-        return sum(network.config.window - least + 1 for least in latest)
+        latest = [min(network.min_code(point, block) for point in points) for block in blocks for points in WINDOWS]
+        return sum(network.config.window - min_code + 1 for min_code in latest)
 
     @cached
     def thresholds(self) -> tuple[_Thresholds, ...]:
@@ -322,12 +322,14 @@ class Simulator:
         k_spikes = self._emit(index, "k", Crossing(k, network.low("k"), theta.qk[None, width:]), trace, events)
         v_spikes = self._emit(index, "v", Crossing(v, network.low("v"), theta.v[None]), trace, events)
 
-        distance, crossed = self._relate(self._by_head(q_spikes), self._by_head(k_spikes), network.least("q", index))
+        distance, crossed = self._relate(self._by_head(q_spikes), self._by_head(k_spikes), network.min_code("q", index))
         events.crossed(index, "relation", crossed)
         delay = network.delays[index]
         affinity, mass, steps = self._leak(index, distance if delay is None else distance + delay)
         events.leaked(index, steps)
-        mixed, crossed = self._mix(self._by_head(v_spikes), affinity, network.low("v") < 0, network.least("v", index))
+        mixed, crossed = self._mix(
+            self._by_head(v_spikes), affinity, network.low("v") < 0, network.min_code("v", index)
+        )
         events.crossed(index, "value", crossed)
 
         # (N, H, levels): the threshold of a readout neuron falls, shifted by the power of two of its row.
@@ -353,7 +355,7 @@ class Simulator:
 
     def _emit(self, index: int, point: Point, crossing: Crossing, trace: Trace, events: Events) -> Spikes:
         """One window of spikes, noted as the codes that they stand for."""
-        spikes, codes = self._fire(crossing, self.network.low(point) < 0, self.network.least(point, index))
+        spikes, codes = self._fire(crossing, self.network.low(point) < 0, self.network.min_code(point, index))
         events.fired(index, point, spikes)
         trace.note(index, point, codes[None])
         return spikes
@@ -361,8 +363,8 @@ class Simulator:
     def _linear(
         self, index: int, operator: Operator, layer: Layer, source: Point, spikes: Spikes, events: Events
     ) -> Array:
-        signed, least = self.network.low(source) < 0, self.network.least(source, index)
-        voltage, crossed = self._integrate((index, operator), layer, spikes, signed, least)
+        signed, min_code = self.network.low(source) < 0, self.network.min_code(source, index)
+        voltage, crossed = self._integrate((index, operator), layer, spikes, signed, min_code)
         events.crossed(index, operator, crossed)
         return voltage if layer.exact else voltage.astype(np.float32)
 
@@ -375,9 +377,9 @@ class Simulator:
 
     # The five spiking operations; `simulate_native` has them in C.
 
-    def _fire(self, crossing: Crossing, signed: bool, least: int) -> tuple[Spikes, Codes]:
+    def _fire(self, crossing: Crossing, signed: bool, min_code: int) -> tuple[Spikes, Codes]:
         window = self.network.config.window
-        spikes = fire(crossing, window, signed, least)
+        spikes = fire(crossing, window, signed, min_code)
         latency = first_spike(spikes)
         codes = np.where(latency < len(spikes), window - latency, 0)
         if signed:
@@ -386,16 +388,16 @@ class Simulator:
         return spikes, codes.astype(np.int8)
 
     def _integrate(
-        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, least: int
+        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, min_code: int
     ) -> tuple[Array, int]:
         synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
-        return integrate(spikes, np.concatenate([synapses, -synapses]) if signed else synapses, least)
+        return integrate(spikes, np.concatenate([synapses, -synapses]) if signed else synapses, min_code)
 
-    def _relate(self, q: Spikes, k: Spikes, least: int) -> tuple[Array, int]:
-        return relate(q, k, least)
+    def _relate(self, q: Spikes, k: Spikes, min_code: int) -> tuple[Array, int]:
+        return relate(q, k, min_code)
 
     def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
         return leak_affinities(distance, self.network.blocks[index].membranes(), self.network.config.affinity_bits)
 
-    def _mix(self, spikes: Spikes, affinity: Array, signed: bool, least: int) -> tuple[Array, int]:
-        return mix(spikes, affinity, signed, least)
+    def _mix(self, spikes: Spikes, affinity: Array, signed: bool, min_code: int) -> tuple[Array, int]:
+        return mix(spikes, affinity, signed, min_code)

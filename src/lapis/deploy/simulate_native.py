@@ -31,7 +31,7 @@ def fast_simulator(network: Network, threads: int = 1) -> Simulator:
     return Simulator(network)
 
 
-def fire(crossing: Crossing, window: int, signed: bool, least: int = 1, threads: int = 1) -> tuple[Spikes, Codes]:
+def fire(crossing: Crossing, window: int, signed: bool, min_code: int = 1, threads: int = 1) -> tuple[Spikes, Codes]:
     """One spike at the first step n <= T - z0 whose level T - n is reached, and the codes that the spikes stand for."""
     rows, neurons = crossing.values.shape
     per_row, sets, levels = crossing.rise.shape
@@ -39,18 +39,18 @@ def fire(crossing: Crossing, window: int, signed: bool, least: int = 1, threads:
         raise LapisError(f"thresholds {crossing.rise.shape} do not fit {rows} rows and codes {crossing.low}..{window}")
     values, rise = _contiguous(crossing.values, np.float64), _by_level(crossing.rise)
     fall = None if crossing.fall is None else _by_level(crossing.fall)
-    spikes = np.empty((window - least + 1, rows, 2 * neurons if signed else neurons), dtype=np.bool_)
+    spikes = np.empty((window - min_code + 1, rows, 2 * neurons if signed else neurons), dtype=np.bool_)
     codes = np.empty((rows, neurons), dtype=np.int8)
     native.check(
         native.library().lapis_spikes_fire(
             values.ctypes.data, rows, neurons, rise.ctypes.data, None if fall is None else fall.ctypes.data,
-            per_row > 1, sets, crossing.low, window, least, spikes.ctypes.data, codes.ctypes.data, threads,
+            per_row > 1, sets, crossing.low, window, min_code, spikes.ctypes.data, codes.ctypes.data, threads,
         )
     )  # fmt: skip
     return spikes, codes
 
 
-def integrate(spikes: Spikes, weight: Codes, least: int = 1, threads: int = 1) -> tuple[Int32, int]:
+def integrate(spikes: Spikes, weight: Codes, min_code: int = 1, threads: int = 1) -> tuple[Int32, int]:
     """I += w on a spike, V += I at every step: weight (inputs, O) of int8; OFF neurons, behind the inputs, subtract it.
 
     spikes (T - z0 + 1, targets, inputs or 2 inputs)  ->  V (targets, O), synapses crossed.
@@ -60,14 +60,14 @@ def integrate(spikes: Spikes, weight: Codes, least: int = 1, threads: int = 1) -
     voltage, crossed = np.empty((targets, weight.shape[1]), dtype=np.int32), ctypes.c_int64()
     native.check(
         native.library().lapis_spikes_integrate(
-            train.ctypes.data, steps, targets, neurons, weight.ctypes.data, *weight.shape, least, voltage.ctypes.data,
-            ctypes.byref(crossed), threads,
+            train.ctypes.data, steps, targets, neurons, weight.ctypes.data, *weight.shape, min_code,
+            voltage.ctypes.data, ctypes.byref(crossed), threads,
         )
     )  # fmt: skip
     return voltage, crossed.value
 
 
-def relate(q: Spikes, k: Spikes, least: int = 1, threads: int = 1) -> tuple[Int32, int]:
+def relate(q: Spikes, k: Spikes, min_code: int = 1, threads: int = 1) -> tuple[Int32, int]:
     """D_ij = sum_c |t^q_ic - t^k_jc| by counters between two spikes; (T - z0 + 1, H, N, C) each -> (H, N, N)."""
     q, k = _contiguous(q, np.bool_), _contiguous(k, np.bool_)
     steps, heads, rows, neurons = q.shape
@@ -76,7 +76,7 @@ def relate(q: Spikes, k: Spikes, least: int = 1, threads: int = 1) -> tuple[Int3
     distance, crossed = np.empty((heads, rows, k.shape[2]), dtype=np.int32), ctypes.c_int64()
     native.check(
         native.library().lapis_spikes_relate(
-            q.ctypes.data, k.ctypes.data, steps, heads, rows, k.shape[2], neurons, least, distance.ctypes.data,
+            q.ctypes.data, k.ctypes.data, steps, heads, rows, k.shape[2], neurons, min_code, distance.ctypes.data,
             ctypes.byref(crossed), threads,
         )
     )  # fmt: skip
@@ -103,7 +103,7 @@ def leak_affinities(
     return affinity, mass, steps
 
 
-def mix(spikes: Spikes, affinity: Array, signed: bool, least: int = 1, threads: int = 1) -> tuple[Int32, int]:
+def mix(spikes: Spikes, affinity: Array, signed: bool, min_code: int = 1, threads: int = 1) -> tuple[Int32, int]:
     """Value spikes through affinities: (T - z0 + 1, H, M, C or 2 C), (H, N, M) -> V (H, C, N), synapses crossed."""
     train, synapses = _contiguous(spikes, np.bool_), _contiguous(affinity, np.int32)
     steps, heads, keys, neurons = train.shape
@@ -111,7 +111,7 @@ def mix(spikes: Spikes, affinity: Array, signed: bool, least: int = 1, threads: 
     voltage, crossed = np.empty((heads, channels, rows), dtype=np.int32), ctypes.c_int64()
     native.check(
         native.library().lapis_spikes_mix(
-            train.ctypes.data, steps, heads, keys, neurons, synapses.ctypes.data, rows, channels, least,
+            train.ctypes.data, steps, heads, keys, neurons, synapses.ctypes.data, rows, channels, min_code,
             voltage.ctypes.data, ctypes.byref(crossed), threads,
         )
     )  # fmt: skip
@@ -136,18 +136,18 @@ class NativeSimulator(Simulator):
     def _membranes(self) -> dict[int, tuple[Array, Int64]]:
         return {}
 
-    def _fire(self, crossing: Crossing, signed: bool, least: int) -> tuple[Spikes, Codes]:
-        return fire(crossing, self.network.config.window, signed, least, self.threads)
+    def _fire(self, crossing: Crossing, signed: bool, min_code: int) -> tuple[Spikes, Codes]:
+        return fire(crossing, self.network.config.window, signed, min_code, self.threads)
 
     def _integrate(
-        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, least: int
+        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, min_code: int
     ) -> tuple[Array, int]:
         if key not in self._synapses:
             self._synapses[key] = _contiguous(layer.weight.T, np.int8)
-        return integrate(spikes, self._synapses[key], least, self.threads)
+        return integrate(spikes, self._synapses[key], min_code, self.threads)
 
-    def _relate(self, q: Spikes, k: Spikes, least: int) -> tuple[Array, int]:
-        return relate(q, k, least, self.threads)
+    def _relate(self, q: Spikes, k: Spikes, min_code: int) -> tuple[Array, int]:
+        return relate(q, k, min_code, self.threads)
 
     def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
         if index not in self._membranes:
@@ -156,8 +156,8 @@ class NativeSimulator(Simulator):
             self._membranes[index] = us.astype(np.uint32), es
         return leak_affinities(distance, *self._membranes[index], self.network.config.affinity_bits)
 
-    def _mix(self, spikes: Spikes, affinity: Array, signed: bool, least: int) -> tuple[Array, int]:
-        return mix(spikes, affinity, signed, least, self.threads)
+    def _mix(self, spikes: Spikes, affinity: Array, signed: bool, min_code: int) -> tuple[Array, int]:
+        return mix(spikes, affinity, signed, min_code, self.threads)
 
 
 def _by_level(thresholds: Array) -> Array:

@@ -163,7 +163,7 @@ def _silence_mlp(network: Network, stream: arithmetic.Int32, activity: Mapping[P
         norm = Norm(norm.gain * gain, norm.shift + offset)
     if "mlp_hidden" in activity:
         codes = integer.fire(network, 0, "mlp_in", norm.pre(stream, network.eps))
-        level = block.rise[network.least("mlp_hidden", 0) - 1]
+        level = block.rise[network.min_code("mlp_hidden", 0) - 1]
         offset = np.float32(level - np.quantile(fc1.pre(codes), 1 - activity["mlp_hidden"]))
         fc1 = Layer(fc1.weight, fc1.scale, fc1.shift + offset)
     return _with_block(network, dataclasses.replace(block, mlp_norm=norm, fc1=fc1))
@@ -173,10 +173,10 @@ def _moved(
     network: Network, point: Point, pre: Float32, activity: Mapping[Point, float]
 ) -> tuple[np.float32, np.float32]:
     """The factor and the offset of pre - 1/2 after which the wanted share of neurons fires."""
-    share, least = activity[point], network.least(point, 0)
+    share, min_code = activity[point], network.min_code(point, 0)
     if network.low(point):
-        return np.float32((least - 0.5) / np.quantile(np.abs(pre - 0.5), 1 - share)), np.float32(0)
-    return np.float32(1), np.float32(least - np.quantile(pre, 1 - share))
+        return np.float32((min_code - 0.5) / np.quantile(np.abs(pre - 0.5), 1 - share)), np.float32(0)
+    return np.float32(1), np.float32(min_code - np.quantile(pre, 1 - share))
 
 
 def _with_block(network: Network, block: Block) -> Network:

@@ -210,8 +210,8 @@ def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operat
 
     def updates(point: Point, neurons: int) -> int:
         """T of each neuron; before a deadline T - z0 + 1, and one addition for the steps that are left out."""
-        least = config.least(point, block)
-        return config.tokens * neurons * (config.window - least + 1 + (least > 1))
+        min_code = config.min_code_of(point, block)
+        return config.tokens * neurons * (config.window - min_code + 1 + (min_code > 1))
 
     width = config.width
     attention = updates("attention_in", 3 * width) + updates("readout", width)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lapis.config import ActivationModes, LapisConfig, Mode
+from lapis.config import Coding, CodingByPoint, LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention
 from lapis.trace import Trace, Watched
@@ -24,14 +24,14 @@ NO_PLACE = (
 class LapisAttention(Attention):
     """Self-attention by spike timing: (batch, tokens, dim) -> (batch, tokens, dim), for any number of tokens.
 
-    `mode` says how negative values are coded. `fields` are fields of `LapisConfig`: relation, row_scale, readout,
-    weight_bits, least_codes and others. With row_scale="pow2", readout="spikes" and weight_bits=6 it is as deployed.
+    `coding` says how negative values are coded. `fields` are fields of `LapisConfig`: relation, row_scale, readout,
+    weight_bits, min_code and others. With row_scale="pow2", readout="spikes" and weight_bits=6 it is as deployed.
     Steps and time constants are found from the first batch, or by `lapis.nn.calibrate(model, batches)`.
     """
 
-    def __init__(self, dim: int, heads: int, window: int = 15, mode: Mode = "signed", **fields: Any) -> None:
-        modes = ActivationModes.all(mode)
-        config = LapisConfig(width=dim, depth=1, heads=heads, window=window, modes=modes).replace(**fields)
+    def __init__(self, dim: int, heads: int, window: int = 15, coding: Coding = "signed", **fields: Any) -> None:
+        coding = CodingByPoint.all(coding)
+        config = LapisConfig(width=dim, depth=1, heads=heads, window=window, coding=coding).replace(**fields)
         if config.relative_position:
             raise LapisError("style='beit' has positions on a grid, which a layer does not know; use style='vit'")
         super().__init__(config, 0)
@@ -56,7 +56,7 @@ class LapisAttention(Attention):
         return Watched(self(x, trace), trace)
 
 
-def replace_attention(model: nn.Module, window: int = 15, mode: Mode = "signed", **fields: Any) -> int:
+def replace_attention(model: nn.Module, window: int = 15, coding: Coding = "signed", **fields: Any) -> int:
     """Exchange every attention of a timm ViT for `LapisAttention` with the same weights, in place; returns how many.
 
     A model that has a part without a counterpart is refused and left as it was.
@@ -74,14 +74,14 @@ def replace_attention(model: nn.Module, window: int = 15, mode: Mode = "signed",
             + (f", but {', '.join(others)}, which compute something else" if others else "")
             + "; use a ViT such as vit_small_patch14_reg4_dinov2, or put LapisAttention in by hand"
         )
-    made = [(parent, name, _counterpart(child, window, mode, fields)) for parent, name, child in found]
+    made = [(parent, name, _counterpart(child, window, coding, fields)) for parent, name, child in found]
     for parent, name, layer in made:
         setattr(parent, name, layer)
     return len(made)
 
 
 @torch.no_grad()
-def _counterpart(old: Any, window: int, mode: Mode, fields: dict[str, Any]) -> LapisAttention:
+def _counterpart(old: Any, window: int, coding: Coding, fields: dict[str, Any]) -> LapisAttention:
     for attribute, what in NO_PLACE:
         if not isinstance(getattr(old, attribute, None), (nn.Identity, type(None))):
             raise LapisError(f"this attention has {what} ({attribute}), which LapisAttention does not have")
@@ -90,7 +90,7 @@ def _counterpart(old: Any, window: int, mode: Mode, fields: dict[str, Any]) -> L
         raise LapisError(
             f"this attention has other widths inside than its input of {dim}; LapisAttention has one width"
         )
-    layer = LapisAttention(dim, old.num_heads, window, mode, **fields).to(old.qkv.weight.device)
+    layer = LapisAttention(dim, old.num_heads, window, coding, **fields).to(old.qkv.weight.device)
     for new, given in ((layer.qkv, old.qkv), (layer.proj, old.proj)):
         new.weight.copy_(given.weight)
         # Thresholds need a bias of their own, so a missing one becomes zeros.

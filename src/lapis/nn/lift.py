@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from lapis.config import LapisConfig, Mode
+from lapis.config import Coding, LapisConfig
 from lapis.nn.basis import find_positive_values
 from lapis.nn.block import Block
 from lapis.nn.calibrate import calibrate
@@ -43,7 +43,7 @@ def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
     twin.to(model.norm.weight.device).train(model.training)
     images = list(batches)
     calibrate(twin, images)
-    if model.config.modes.v == "unsigned":
+    if model.config.coding.v == "unsigned":
         find_positive_values(twin, torch.cat(images).float())
         for block in twin.blocks:
             quantizer = required(block.attn.v)
@@ -72,8 +72,8 @@ def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
 
 
 @torch.no_grad()
-def lower(model: LapisViT, least: Mapping[str, tuple[int, ...]]) -> None:
-    """Shift the values of each point of LOWERED down until the code least[point][block] is 1; lower ones fall silent.
+def lower(model: LapisViT, min_code: Mapping[str, tuple[int, ...]]) -> None:
+    """Shift the values of each point of LOWERED down until code min_code[point][block] is 1; lower ones fall silent.
 
     The bias behind adds what all values lose, so those that still fire mean what they meant; silence means the last
     code that fell silent, not zero.
@@ -86,7 +86,7 @@ def lower(model: LapisViT, least: Mapping[str, tuple[int, ...]]) -> None:
             "v": (attention.v, attention.qkv.bias[2 * width :], attention.proj),
             "mlp_in": (block.mlp.input, block.norm2.bias, block.mlp.fc1),
         }
-        for point, codes in least.items():
+        for point, codes in min_code.items():
             quantizer, before, behind = ways[point]
             _move((codes[index] - 1) * required(quantizer).step, before, behind)
 
@@ -118,11 +118,11 @@ def _fold_block(new: Block, old: Block, width: int) -> None:
             attention.readout.offset.sub_(shift)
 
 
-def _exchange(config: LapisConfig, old: Mode, new: Mode) -> LapisConfig:
-    """`config` with mode `new` for `old` at the points that can be lifted."""
+def _exchange(config: LapisConfig, old: Coding, new: Coding) -> LapisConfig:
+    """`config` with coding `new` for `old` at the points that can be lifted."""
     points = LIFTED if rule_of(config.relation).ignores_shifts else LIFTED_WITHOUT_QK
-    changes = {point: new for point in points if getattr(config.modes, point) == old}
-    return config.replace(modes=dataclasses.replace(config.modes, **changes))
+    changes = {point: new for point in points if getattr(config.coding, point) == old}
+    return config.replace(coding=dataclasses.replace(config.coding, **changes))
 
 
 def _offset(quantizer: ActivationQuantizer | None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from lapis.config import NORM_EPS, LapisConfig, LeastCodes
+from lapis.config import NORM_EPS, LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn.block import Block
 from lapis.nn.checkpoint import read_network
@@ -84,11 +84,11 @@ class LapisViT(Shared):
                 if quantizer is not None:
                     yield index, point, quantizer
 
-    def set_least_codes(self, least_codes: LeastCodes) -> None:
-        """Change the least code that fires at every point; the configuration changes with it."""
-        self.config = self.config.replace(least_codes=least_codes)
+    def set_min_code(self, min_code: MinCodeByPoint) -> None:
+        """Change the minimum code that fires at every point; the configuration changes with it."""
+        self.config = self.config.replace(min_code=min_code)
         for block, point, quantizer in self.quantizers():
-            quantizer.least = self.config.least(point, block)
+            quantizer.min_code = self.config.min_code_of(point, block)
 
     def set_top_k(self, share: float) -> None:
         """Change the share of each token's neurons that may fire; the configuration changes with it."""

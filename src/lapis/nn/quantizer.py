@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lapis.config import LapisConfig, Mode
+from lapis.config import Coding, LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.ops.lsq.eager import plain_codes
@@ -45,28 +45,28 @@ Observer = Callable[["ActivationQuantizer", Tensor], None]
 
 
 class ActivationQuantizer(Quantizer):
-    """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < least; one step (and offset) per measuring point.
+    """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < min_code; one step (and offset) per measuring point.
 
-    low is 0, or -T in mode `signed`; o is learned in mode `offset` and absent otherwise. Below a kept share of 1, only
+    low is 0, or -T where `signed`; o is learned where `offset` and absent otherwise. Below a kept share of 1, only
     that share of the last axis, the largest values, may fire. An observer, where there is one, sees what comes in,
     except in a compiled block; where a block is computed again (`lapis.nn.recompute`) it sees it again.
     """
 
-    def __init__(self, window: int, mode: Mode, least: int = 1, kept_share: float = 1.0) -> None:
-        super().__init__((), -window if mode == "signed" else 0, window)
-        self.mode, self.least, self.kept_share = mode, least, kept_share
+    def __init__(self, window: int, coding: Coding, min_code: int = 1, kept_share: float = 1.0) -> None:
+        super().__init__((), -window if coding == "signed" else 0, window)
+        self.coding, self.min_code, self.kept_share = coding, min_code, kept_share
         self.observer: Observer | None = None
-        self.offset = nn.Parameter(torch.zeros(())) if mode == "offset" else None
+        self.offset = nn.Parameter(torch.zeros(())) if coding == "offset" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """The real value z s + o that the spikes of x stand for."""
         x = self._prepare(x)
-        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.least)
+        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.min_code)
 
     def codes(self, x: Tensor) -> Tensor:
         """z as integer-valued floats, differentiable."""
         x = self._prepare(x)
-        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.least)
+        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.min_code)
 
     def value(self, codes: Tensor) -> Tensor:
         """z s + o of codes that were found before: the bits that `forward` gives."""
@@ -100,12 +100,14 @@ class ActivationQuantizer(Quantizer):
         return 1.0 / math.sqrt(x.numel() / x.shape[0] * self.high) if x.numel() else 1.0
 
     def extra_repr(self) -> str:
-        return f"{self.low}..{self.high}, {self.mode}" + f", least {self.least}" * (self.least > 1)
+        return f"{self.low}..{self.high}, {self.coding}" + f", min_code {self.min_code}" * (self.min_code > 1)
 
 
 def activation_quantizer(config: LapisConfig, point: Point, block: int) -> ActivationQuantizer:
     """The quantizer of a measuring point, as a configuration describes it."""
-    return ActivationQuantizer(config.window, config.mode(point), config.least(point, block), config.kept_share(point))
+    return ActivationQuantizer(
+        config.window, config.coding_of(point), config.min_code_of(point, block), config.kept_share(point)
+    )
 
 
 def keep_largest(x: Tensor, share: float) -> Tensor:

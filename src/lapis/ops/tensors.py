@@ -28,9 +28,9 @@ def round_half_up(x: Tensor) -> Tensor:
     return torch.floor(x + 0.5)
 
 
-def silence(codes: Tensor, least: int) -> Tensor:
-    """z where |z| >= least, else 0: `lapis.codes.silence` on tensors, in place where there is something to do."""
-    return codes if least <= 1 else codes.masked_fill_(codes.abs() < least, 0.0)
+def silence(codes: Tensor, min_code: int) -> Tensor:
+    """z where |z| >= min_code, else 0: `lapis.codes.silence` on tensors, in place where there is something to do."""
+    return codes if min_code <= 1 else codes.masked_fill_(codes.abs() < min_code, 0.0)
 
 
 def as_kernel_tensor(x: Tensor) -> Tensor:

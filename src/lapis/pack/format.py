@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis.config import LapisConfig, LeastCodes
+from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.deploy.arithmetic import MAX_WIDTH
 from lapis.deploy.network import array_kinds
 from lapis.errors import LapisError
@@ -19,7 +19,7 @@ METADATA_KEY = "lapis_packed"
 VERSION = 2
 READABLE = (1, VERSION)
 # The fields of a configuration that version 1 does not have, with the values that they had.
-SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "least_codes": asdict(LeastCodes()), "top_k": 1.0}
+SINCE_VERSION_2: dict[str, Any] = {"activation": "gelu", "min_code": asdict(MinCodeByPoint()), "top_k": 1.0}
 # Fields of a configuration that version 2 leaves out where they have their usual value.
 OPTIONAL_CONFIG = ("affinity_bits",)
 FIELDS = ("class_names", "config", "fraction_bits", "head_exponent", "preprocess", "version")
@@ -88,3 +88,16 @@ def check_limits(config: LapisConfig) -> None:
     for name, limit in {**LIMITS, "mlp_ratio": MAX_MLP_RATIO}.items():
         if getattr(config, name) > limit:
             raise LapisError(f"{name}={getattr(config, name)} is beyond {limit}, the largest that a packed file holds")
+
+
+# The names in files, until the packaged networks are written anew.
+OLD_NAMES = {"coding": "mod" "es", "min_code": "least" "_codes"}
+
+
+def in_file(fields: dict[str, Any]) -> dict[str, Any]:
+    return {OLD_NAMES.get(name, name): value for name, value in fields.items()}
+
+
+def in_memory(fields: Any) -> Any:
+    names = {old: new for new, old in OLD_NAMES.items()}
+    return {names.get(name, name): value for name, value in fields.items()} if isinstance(fields, dict) else fields

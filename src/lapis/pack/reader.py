@@ -52,6 +52,7 @@ from lapis.pack.format import (
     Entry,
     check_limits,
     entries,
+    in_memory,
     is_packed6,
 )
 from lapis.preprocess import Preprocess
@@ -183,6 +184,7 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checked_config(fields: Any, version: int) -> LapisConfig:
+    fields = in_memory(fields)
     if version == 1 and isinstance(fields, dict):
         unknown = sorted(fields.keys() & {*SINCE_VERSION_2, *OPTIONAL_CONFIG})
         if unknown:

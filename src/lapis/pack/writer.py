@@ -20,6 +20,7 @@ from lapis.pack.format import (
     VERSION,
     check_limits,
     entries,
+    in_file,
     is_packed6,
 )
 
@@ -45,7 +46,7 @@ def pack(network: Network) -> bytes:
         tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
     description: dict[str, Any] = {
         "version": VERSION,
-        "config": config.to_dict(),
+        "config": in_file(config.to_dict()),
         "preprocess": network.preprocess.to_dict(),
         "class_names": list(network.class_names),
         "fraction_bits": network.fraction_bits,

@@ -98,7 +98,7 @@ class Rule:
         if not config.quantize:
             return mixing.fixed("relation", "accumulate", mixing.channels)
         # An ON and an OFF neuron for each value of a signed code: twice the channels.
-        dense = mixing.channels * (2 if config.modes.qk == "signed" else 1)
+        dense = mixing.channels * (2 if config.coding.qk == "signed" else 1)
         if count == "integer":
             return mixing.fixed("relation", "integer_accumulate", 2 * mixing.channels)
         if count == "dense":

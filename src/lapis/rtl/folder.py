@@ -129,6 +129,6 @@ def _thresholds(head: Head) -> tuple[Array, Array]:
     off = np.full_like(on, -top - 1)
     if low:
         off = np.clip(head.thresholds[:, -levels + 1 - low - 1], -top - 1, top)
-    late = levels < head.least_readout
+    late = levels < head.min_code_readout
     on[:, late], off[:, late] = top, -top - 1
     return on, off

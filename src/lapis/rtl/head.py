@@ -33,7 +33,7 @@ class Head:
     mantissa: Int64
     exponent: Int64
     thresholds: Int64
-    least_readout: int
+    min_code_readout: int
     factor: tuple[int, int] | None
 
     @property
@@ -106,7 +106,7 @@ def heads_of(network: Network) -> Iterator[Head]:
                 mantissa=us[head].astype(np.int64) >> (leak.MANTISSA_BITS - bits - 1),
                 exponent=es[head] - lowest,
                 thresholds=thresholds,
-                least_readout=network.least("readout", index),
+                min_code_readout=network.min_code("readout", index),
                 factor=None if own is None else (int(own.mantissa[head]), int(own.exponent[head])),
             )
 

@@ -78,7 +78,7 @@ class _Block(ctypes.Structure):
         ("rise", _pointer),
         ("fall", _pointer),
         ("fc2", _Layer),
-        *((f"least_{name}", _i32) for name in _LOWS),
+        *((f"min_code_{name}", _i32) for name in _LOWS),
         *((f"{name}_activity", _float) for name in _LAYER_INPUTS),
     )
 
@@ -345,7 +345,7 @@ def _describe_block(network: Network, index: int, arrays: _Arrays) -> _Block:
         rise=arrays.address(block.rise, np.float32),
         fall=arrays.address(block.fall, np.float32),
         fc2=arrays.layer(block.fc2),
-        **{f"least_{name}": network.least(point, index) for name, point in _LOWS.items()},
+        **{f"min_code_{name}": network.min_code(point, index) for name, point in _LOWS.items()},
         **{f"{name}_activity": _recorded(network, point, index) for name, point in _LAYER_INPUTS.items()},
     )
 

@@ -71,7 +71,7 @@ class Average:
 
     def copy_silence(self, model: LapisViT) -> None:
         """Take over which neurons stay silent; they are chosen, not averaged."""
-        self.model.set_least_codes(model.config.least_codes)
+        self.model.set_min_code(model.config.min_code)
         self.model.set_top_k(model.config.top_k)
 
 

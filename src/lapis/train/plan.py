@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, ActivationModes, LapisConfig
+from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, CodingByPoint, LapisConfig
 from lapis.data.class_folders import SplitImages
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
@@ -28,7 +28,7 @@ LATER_STAGES = {"pow2": 0.25, "w6": 0.5}
 RATES = {"exact": 2e-4, "pow2": 1e-4, "w6": 1e-4}
 WARMUP_SHARE = 0.05
 # Spikes of both signs where a dense network has negative values.
-SIGNED = ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
+SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def stage_configs(start: LapisConfig) -> dict[str, LapisConfig]:
     stages = {}
     if not spiking:
         exact = start.replace(quantize=True, relation="laplacian", row_scale="exact", readout="real")
-        exact = exact.replace(weight_bits=FLOAT_WEIGHTS, modes=start.modes if start.quantize else SIGNED)
+        exact = exact.replace(weight_bits=FLOAT_WEIGHTS, coding=start.coding if start.quantize else SIGNED)
         stages["exact"] = exact
     base = stages.get("exact", start)
     return stages | {"pow2": base.deployed(FLOAT_WEIGHTS), "w6": base.deployed(DEPLOYED_BITS)}

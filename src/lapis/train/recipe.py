@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from lapis._util import overrides
-from lapis.config import LapisConfig, LeastCodes
+from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.nn.lift import LOWERED
@@ -113,7 +113,7 @@ class Sparsity:
     """Goals for the activity, the share of neurons that fire, at each measuring point; 1 sets no goal.
 
     The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
-    steps, by least codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
+    steps, by minimum codes that are chosen anew every `every` steps; after `settle` of all steps they stay as they are.
     `penalty` weighs a loss for activity above the goal; it grows from 0 in the same straight line. The rule `lower` is
     for unsigned points: instead of a deadline, their values are shifted down, see `lapis.nn.lift`. As a control, the
     rule `top_k` lets the largest values of each token fire instead; its goal is the lowest of all goals. With `basis`,
@@ -145,7 +145,7 @@ class Sparsity:
 
     def goals(self) -> dict[str, float]:
         """The goal of every measuring point."""
-        return {point.name: getattr(self, point.name) for point in dataclasses.fields(LeastCodes)}
+        return {point.name: getattr(self, point.name) for point in dataclasses.fields(MinCodeByPoint)}
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ class Recipe:
         goals = [name for name, goal in self.sparsity.goals().items() if goal < 1]
         if self.sparsity.rule == "lower":
             for point in goals:
-                if point not in LOWERED or getattr(self.model.modes, point) != "unsigned":
+                if point not in LOWERED or getattr(self.model.coding, point) != "unsigned":
                     raise LapisError(
                         f"sparsity.rule=lower shifts unsigned values at {', '.join(LOWERED)}; sparsity.{point} is set, "
-                        f"and {point} is {getattr(self.model.modes, point)}: use the rule deadline, or no goal there"
+                        f"and {point} is {getattr(self.model.coding, point)}: use the rule deadline, or no goal there"
                     )
         if self.optim.compile and goals:
             raise LapisError(

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lapis.config import LeastCodes
+from lapis.config import MinCodeByPoint
 from lapis.nn.model import LapisViT
 
 # Codes that fall silent in a measurement. The answers to fewer differ mostly by rounding that falls another way.
@@ -23,21 +23,21 @@ def sensitivities(model: LapisViT, images: Tensor, counts: dict[str, Tensor]) ->
     `Meter` counts them on the same images.
     """
     config = model.config
-    first = vars(config.least_codes)
+    first = vars(config.min_code)
     before = F.log_softmax(model.eval()(images).double(), dim=-1)
     found = {}
     for point, table in counts.items():
         levels = torch.arange(table.shape[1], dtype=table.dtype, device=table.device).square()
         rows = []
         for block in range(config.depth):
-            least = [config.least(point, each) for each in range(config.depth)]
-            start, stop = least[block], min(least[block] + CODES, config.window)
-            least[block] = stop
-            model.set_least_codes(LeastCodes(**{**first, point: tuple(least)}))
+            min_code = [config.min_code_of(point, each) for each in range(config.depth)]
+            start, stop = min_code[block], min(min_code[block] + CODES, config.window)
+            min_code[block] = stop
+            model.set_min_code(MinCodeByPoint(**{**first, point: tuple(min_code)}))
             after = F.log_softmax(model(images).double(), dim=-1)
             divergence = F.kl_div(after, before, reduction="batchmean", log_target=True).clamp_min(0)
             lost = (table[block] * levels)[start:stop].sum() / (table[block] * levels).sum().clamp_min(1e-12)
             rows.append((divergence / lost.clamp_min(1e-6)).sqrt())
         found[point] = torch.stack(rows).cpu()
-    model.set_least_codes(config.least_codes)
+    model.set_min_code(config.min_code)
     return found

@@ -1,6 +1,6 @@
 """Silence that is learned: the activity of each measuring point falls to its goal while the network trains.
 
-A `Meter` counts the codes that quantizers see, a `Silencer` raises the least codes of the network (or shifts unsigned
+A `Meter` counts the codes that quantizers see, a `Silencer` raises the minimum codes of the network (or shifts unsigned
 values down), so that the share of neurons that fire follows a schedule, and a penalty pulls values that just fire below
 their deadline. The rest of the network learns to do without the spikes that are lost.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lapis.config import LapisConfig, LeastCodes
+from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.energy.counts import INPUTS, OPERATORS, fan_out
 from lapis.nn.lift import lower
 from lapis.nn.model import LapisViT
@@ -85,7 +85,7 @@ class Meter:
             self.counts[name] = self.counts[name] + counts if name in self.counts else counts
         if self.smoothing and torch.is_grad_enabled():
             level = (x if quantizer.offset is None else x - quantizer.offset) / quantizer.step
-            above = (level.abs() if quantizer.low else level) - (quantizer.least - 0.5)
+            above = (level.abs() if quantizer.low else level) - (quantizer.min_code - 0.5)
             share = torch.sigmoid(above / SOFTNESS).mean()
             # What is computed again must be the same operations, but its result is known already.
             if not again:
@@ -103,7 +103,7 @@ def _count(quantizer: ActivationQuantizer, x: Tensor) -> Tensor:
 
 
 class Silencer:
-    """Chooses the least codes of a network during training, from what a meter counted."""
+    """Chooses the minimum codes of a network during training, from what a meter counted."""
 
     def __init__(self, model: LapisViT, sparsity: Sparsity, total: int) -> None:
         self.model, self.sparsity, self.total = model, sparsity, total
@@ -125,7 +125,7 @@ class Silencer:
             self.model.train()
 
     def due(self, step: int) -> bool:
-        """Whether least codes are chosen after this step."""
+        """Whether minimum codes are chosen after this step."""
         return bool(self.goals) and step % self.sparsity.every == 0 and step <= self.sparsity.settle * self.total
 
     def arrived(self, step: int) -> bool:
@@ -143,18 +143,18 @@ class Silencer:
         if self.sparsity.rule == "lower":
             lower(self.model, chosen)
             return
-        kept = {name: value for name, value in vars(self.model.config.least_codes).items() if name not in chosen}
-        self.model.set_least_codes(LeastCodes(**kept, **chosen))
+        kept = {name: value for name, value in vars(self.model.config.min_code).items() if name not in chosen}
+        self.model.set_min_code(MinCodeByPoint(**kept, **chosen))
 
     def _chosen(self, counts: dict[str, Tensor], targets: dict[str, float]) -> dict[str, tuple[int, ...]]:
         if not self.weights:
-            return {point: least_codes_for(counts[point], target) for point, target in targets.items()}
+            return {point: min_code_for(counts[point], target) for point, target in targets.items()}
         # All blocks of all points in one table, each as if it had as many neurons as the others.
         table = torch.cat([counts[point] / counts[point].sum(dim=1, keepdim=True) for point in targets])
         weights = torch.cat([self.weights[point] for point in targets]).to(table)
-        least = least_codes_for(table, sum(targets.values()) / len(targets), weights)
+        min_code = min_code_for(table, sum(targets.values()) / len(targets), weights)
         depth = self.model.config.depth
-        return {point: least[depth * place : depth * (place + 1)] for place, point in enumerate(targets)}
+        return {point: min_code[depth * place : depth * (place + 1)] for place, point in enumerate(targets)}
 
     def targets(self, step: int) -> dict[str, float]:
         """The activity that each point with a goal may have after this step."""
@@ -181,13 +181,13 @@ class Silencer:
         return {
             "first": self.first,
             "weights": self.weights,
-            "least_codes": dict(vars(config.least_codes)),
+            "min_code": dict(vars(config.min_code)),
             "top_k": config.top_k,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.first, self.weights = state["first"], state.get("weights", {})
-        self.model.set_least_codes(LeastCodes(**state["least_codes"]))
+        self.model.set_min_code(MinCodeByPoint(**state["min_code"]))
         self.model.set_top_k(state["top_k"])
 
 
@@ -204,10 +204,10 @@ def spike_prices(config: LapisConfig) -> dict[str, float]:
 
 
 def activities(model: LapisViT, counts: dict[str, Tensor]) -> dict[str, float]:
-    """The share of neurons that fire at each point under the network's present least codes."""
+    """The share of neurons that fire at each point under the network's present minimum codes."""
     found = {}
     for point, table in counts.items():
-        fired = [table[block, model.config.least(point, block) :].sum() for block in range(len(table))]
+        fired = [table[block, model.config.min_code_of(point, block) :].sum() for block in range(len(table))]
         found[point] = float(torch.stack(fired).sum() / table.sum())
     return found
 
@@ -218,8 +218,8 @@ def mean_activity(activity: dict[str, float]) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def least_codes_for(counts: Tensor, goal: float, weights: Tensor | None = None) -> tuple[int, ...]:
-    """Least codes per block with which at most `goal` of the neurons of a point fire; counts (L, T + 1).
+def min_code_for(counts: Tensor, goal: float, weights: Tensor | None = None) -> tuple[int, ...]:
+    """Minimum codes per block with which at most `goal` of the neurons of a point fire; counts (L, T + 1).
 
     Silencing the code z in a block loses z**2 of its power, mean z**2, for each spike that is saved. The cheapest
     codes of all blocks are silenced first; weights (L,) say how dear the power of each is. The code T always fires.
@@ -229,12 +229,12 @@ def least_codes_for(counts: Tensor, goal: float, weights: Tensor | None = None) 
     power = ((counts * squares).sum(dim=1) / counts.sum(dim=1)).clamp_min(1e-12)
     price = squares[1:top] / power[:, None] * (1 if weights is None else weights[:, None])  # (L, T - 1)
     order = price.flatten().argsort(stable=True).tolist()
-    least = [1] * depth
+    min_code = [1] * depth
     firing, total = float(counts[:, 1:].sum()), float(counts.sum())
     for index in order:
         if firing <= goal * total:
             break
         block, code = divmod(index, top - 1)
         firing -= float(counts[block, code + 1])
-        least[block] = code + 2
-    return tuple(least)
+        min_code[block] = code + 2
+    return tuple(min_code)

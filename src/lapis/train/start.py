@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lapis import models
-from lapis.config import LapisConfig, LeastCodes
+from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors
@@ -29,8 +29,8 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
     if opened.kind == "foreign":
         return load_backbone(opened.path or source, config)
     old = opened.model()
-    if config.quantize and config.least_codes == LeastCodes() and config.window == old.config.window:
-        config = config.replace(least_codes=old.config.least_codes)
+    if config.quantize and config.min_code == MinCodeByPoint() and config.window == old.config.window:
+        config = config.replace(min_code=old.config.min_code)
     model = LapisViT(config)
     _carry_over(model, old, source)
     return model
@@ -80,9 +80,9 @@ def _changed_parts(model: LapisViT, start: LapisViT) -> set[str]:
         if isinstance(module, Quantizer) and isinstance(previous, Quantizer):
             same = same and (module.low, module.high) == (previous.low, previous.high)
         if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
-            same = same and module.mode == previous.mode
+            same = same and module.coding == previous.coding
         if isinstance(module, Mixer):
-            same = same and old.window == new.window and old.modes.qk == new.modes.qk
+            same = same and old.window == new.window and old.coding.qk == new.coding.qk
         if not same:
             names.add(name)
     return names

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from lapis import relations
-from lapis.config import ActivationModes, LapisConfig, Mode, nearest
+from lapis.config import Coding, CodingByPoint, LapisConfig, nearest
 from lapis.errors import LapisError
 from lapis.nn.lift import LOWERED
 from lapis.train import recipes
@@ -94,9 +94,9 @@ def _deployment(base: str, settings: Settings) -> list[Variant]:
 
 def _activation(base: str, settings: Settings) -> list[Variant]:
     recipe = _stage(base, settings)
-    modes = {mode: recipe.model.replace(modes=ActivationModes.all(mode)) for mode in get_args(Mode)}
-    lifted = replace(recipe, model=modes["unsigned"], lift=True)
-    return [*(Variant(mode, replace(recipe, model=model)) for mode, model in modes.items()), Variant("lifted", lifted)]
+    coding = {mode: recipe.model.replace(coding=CodingByPoint.all(mode)) for mode in get_args(Coding)}
+    lifted = replace(recipe, model=coding["unsigned"], lift=True)
+    return [*(Variant(mode, replace(recipe, model=model)) for mode, model in coding.items()), Variant("lifted", lifted)]
 
 
 # Goals for the activity in front of the four layers with signed spikes, each rung starting from the one before. q and k
@@ -126,7 +126,7 @@ def _silence(base: str, settings: Settings) -> list[Variant]:
     """Ways to silence half of the neurons; the first is ours, the others are its controls."""
     recipe = _stage(base, settings)
     ours = replace(recipe, sparsity=replace(recipe.sparsity, **HALF))
-    unsigned = replace(ours, model=ours.model.replace(modes=ActivationModes.all("unsigned")))
+    unsigned = replace(ours, model=ours.model.replace(coding=CodingByPoint.all("unsigned")))
     lowered = replace(recipe.sparsity, rule="lower", **{point: HALF[point] for point in LOWERED})
     return [
         Variant("signed", ours),

@@ -1,6 +1,6 @@
 """Learned step size quantization in torch: one fused function forward, one backward.
 
-With u = (x - o)/s and z = clamp(floor(u + 1/2), low, high), or 0 where |z| < least, and "inside" meaning
+With u = (x - o)/s and z = clamp(floor(u + 1/2), low, high), or 0 where |z| < min_code, and "inside" meaning
 low < u < high, the straight-through rule treats z as u inside (the silent zone too) and as a constant outside:
 
     value = z s + o    d/dx = inside     d/ds = z - u inside, z outside    d/do = 0 inside, 1 outside
@@ -23,18 +23,18 @@ Gradients = tuple[Tensor, Tensor, Tensor | None, None, None, None, None]
 
 
 def lsq_value(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z s + o, differentiable in x, s and o; step and offset are 0-dim, or (O, 1) for weights (O, I)."""
-    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale, least)  # type: ignore[no-untyped-call]
+    result: Tensor = _Value.apply(x, step, offset, low, high, grad_scale, min_code)  # type: ignore[no-untyped-call]
     return result
 
 
 def lsq_codes(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
-    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale, least)  # type: ignore[no-untyped-call]
+    result: Tensor = _Codes.apply(x, step, offset, low, high, grad_scale, min_code)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -42,13 +42,13 @@ def _scaled(x: Tensor, step: Tensor, offset: Tensor | None) -> Tensor:
     return x / step if offset is None else (x - offset).div_(step)
 
 
-def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, least: int = 1) -> Tensor:
+def plain_codes(x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, min_code: int = 1) -> Tensor:
     """z without a gradient; step and offset may have any shape that broadcasts."""
-    return _rounded(_scaled(x, step, offset), low, high, least)
+    return _rounded(_scaled(x, step, offset), low, high, min_code)
 
 
-def _rounded(u: Tensor, low: int, high: int, least: int) -> Tensor:
-    return silence(round_half_up(u).clamp_(low, high), least)
+def _rounded(u: Tensor, low: int, high: int, min_code: int) -> Tensor:
+    return silence(round_half_up(u).clamp_(low, high), min_code)
 
 
 def _reduce_like(grad: Tensor, parameter: Tensor, scale: float) -> Tensor:
@@ -64,11 +64,11 @@ def _saved(ctx: Any) -> tuple[Tensor, Tensor, Tensor | None, int, int, float, in
 class _Codes(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
+        ctx: Any, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
     ) -> Tensor:
         ctx.save_for_backward(x, step, offset)
-        ctx.rule = (low, high, grad_scale, least)
-        return plain_codes(x, step, offset, low, high, least)
+        ctx.rule = (low, high, grad_scale, min_code)
+        return plain_codes(x, step, offset, low, high, min_code)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Gradients:
@@ -88,9 +88,9 @@ class _Value(_Codes):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Gradients:
-        (grad,), (u, step, offset, low, high, scale, least) = grads, _saved(ctx)
+        (grad,), (u, step, offset, low, high, scale, min_code) = grads, _saved(ctx)
         inside = (u > low) & (u < high)
-        z = _rounded(u, low, high, least)
+        z = _rounded(u, low, high, min_code)
         grad_step = _reduce_like(z.sub_(u * inside).mul_(grad), step, scale)
         grad_offset = None if offset is None else _reduce_like(grad * ~inside, offset, scale)
         return grad * inside, grad_step, grad_offset, None, None, None, None

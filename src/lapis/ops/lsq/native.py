@@ -14,7 +14,7 @@ from lapis import native
 from lapis.errors import LapisError
 
 Float = npt.NDArray[np.float32]
-# The lowest, the highest and the least code that fires.
+# The lowest, the highest and the minimum code that fires.
 CodeRange = tuple[float, float, float]
 
 
@@ -28,17 +28,17 @@ class LsqGradients:
 
 
 def lsq_value(
-    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, least: int = 1
+    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, min_code: int = 1
 ) -> Float:
     """z s + o; step is one number, or (O, 1) for x (O, I)."""
-    return _forward(x, step, offset, (low, high, least), threads, want_value=True)
+    return _forward(x, step, offset, (low, high, min_code), threads, want_value=True)
 
 
 def lsq_codes(
-    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, least: int = 1
+    x: Float, step: npt.ArrayLike, offset: float | None, low: int, high: int, threads: int = 1, min_code: int = 1
 ) -> Float:
-    """z = clamp(floor((x - o)/s + 1/2), low, high), or 0 where |z| < least, as integer-valued float32."""
-    return _forward(x, step, offset, (low, high, least), threads, want_value=False)
+    """z = clamp(floor((x - o)/s + 1/2), low, high), or 0 where |z| < min_code, as integer-valued float32."""
+    return _forward(x, step, offset, (low, high, min_code), threads, want_value=False)
 
 
 def lsq_value_backward(
@@ -49,10 +49,10 @@ def lsq_value_backward(
     low: int,
     high: int,
     threads: int = 1,
-    least: int = 1,
+    min_code: int = 1,
 ) -> LsqGradients:
     """Of value: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_value_backward", grad, x, step, offset, (low, high, least), threads)
+    return _backward("lapis_lsq_value_backward", grad, x, step, offset, (low, high, min_code), threads)
 
 
 def lsq_codes_backward(
@@ -63,10 +63,10 @@ def lsq_codes_backward(
     low: int,
     high: int,
     threads: int = 1,
-    least: int = 1,
+    min_code: int = 1,
 ) -> LsqGradients:
     """Of codes: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_codes_backward", grad, x, step, offset, (low, high, least), threads)
+    return _backward("lapis_lsq_codes_backward", grad, x, step, offset, (low, high, min_code), threads)
 
 
 def _forward(

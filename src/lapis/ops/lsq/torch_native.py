@@ -20,22 +20,22 @@ from lapis.ops.tensors import served_natively, threads
 
 
 def lsq_value(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z s + o, differentiable in x, s and o; step is 0-dim, or (O, 1) for weights (O, I); offset 0-dim."""
     if not _fits(x, step, offset):
-        return eager.lsq_value(x, step, offset, low, high, grad_scale, least)
-    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale, least)
+        return eager.lsq_value(x, step, offset, low, high, grad_scale, min_code)
+    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale, min_code)
     return result
 
 
 def lsq_codes(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, least: int = 1
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
     if not _fits(x, step, offset):
-        return eager.lsq_codes(x, step, offset, low, high, grad_scale, least)
-    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale, least)
+        return eager.lsq_codes(x, step, offset, low, high, grad_scale, min_code)
+    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale, min_code)
     return result
 
 
@@ -63,13 +63,13 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if served_by_triton(x):
         return _backward_triton(name, grad, x, step, offset, *rule)
-    low, high, scale, least = rule
+    low, high, scale, min_code = rule
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
     targets = (grad_x.data_ptr(), sums.data_ptr(), sums.data_ptr() + sums.element_size() * step.numel())
     kernel = getattr(native.library(), f"lapis_{name}_backward")
-    shared = _rule(x, step, offset, (low, high, least))
+    shared = _rule(x, step, offset, (low, high, min_code))
     native.check(kernel(x.data_ptr(), grad.data_ptr(), *shared, *targets, threads()))
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
@@ -78,8 +78,8 @@ def _backward(
 def _forward_triton(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
     from lapis.ops.lsq import triton
 
-    low, high, least = (int(number) for number in codes)
-    return triton.lsq(x, step, offset, triton.Rule(low, high, least, value))
+    low, high, min_code = (int(number) for number in codes)
+    return triton.lsq(x, step, offset, triton.Rule(low, high, min_code, value))
 
 
 def _backward_triton(
@@ -87,8 +87,8 @@ def _backward_triton(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from lapis.ops.lsq import triton
 
-    low, high, scale, least = rule
-    codes = triton.Rule(int(low), int(high), int(least), name == "lsq_value")
+    low, high, scale, min_code = rule
+    codes = triton.Rule(int(low), int(high), int(min_code), name == "lsq_value")
     return triton.lsq_backward(grad, x, step, offset, codes, scale)
 
 
@@ -99,7 +99,7 @@ def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> t
     return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), *codes
 
 
-_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale, int least"
+_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale, int min_code"
 for _name in ("lsq_value", "lsq_codes"):
     torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
     torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
@@ -109,16 +109,16 @@ for _name in ("lsq_value", "lsq_codes"):
 
 @torch.library.impl("lapis::lsq_value", ("CPU", "CUDA"))
 def _value(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
 ) -> Tensor:
-    return _forward(x, step, offset, (low, high, least), value=True)
+    return _forward(x, step, offset, (low, high, min_code), value=True)
 
 
 @torch.library.impl("lapis::lsq_codes", ("CPU", "CUDA"))
 def _codes(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, least: int
+    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
 ) -> Tensor:
-    return _forward(x, step, offset, (low, high, least), value=False)
+    return _forward(x, step, offset, (low, high, min_code), value=False)
 
 
 def _shape(x: Tensor, step: Tensor, offset: Tensor | None, *rule: float) -> Tensor:

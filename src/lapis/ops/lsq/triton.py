@@ -21,11 +21,11 @@ LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 class Rule(NamedTuple):
-    """Codes low..high, 0 where the magnitude is below `least`; as values z s + o, or as codes."""
+    """Codes low..high, 0 where the magnitude is below `min_code`; as values z s + o, or as codes."""
 
     low: int
     high: int
-    least: int
+    min_code: int
     value: bool
 
 
@@ -69,6 +69,6 @@ def _constants(step: Tensor, offset: Tensor | None, rule: Rule) -> dict[str, Any
         "VALUE": rule.value,
         "LOW": rule.low,
         "HIGH": rule.high,
-        "LEAST": rule.least,
+        "LEAST": rule.min_code,
         "BLOCK": BLOCK,
     }

@@ -21,7 +21,7 @@ def scaled(x, step, offset, place, there, ROW: tl.constexpr, OFFSET: tl.constexp
 
 @triton.jit
 def rounded(u, LOW: tl.constexpr, HIGH: tl.constexpr, LEAST: tl.constexpr):
-    """z = clamp(floor(u + 1/2), low, high), or 0 where |z| < least; NaN stays NaN: a run that diverged is seen."""
+    """z = clamp(floor(u + 1/2), low, high), or 0 where |z| < min_code; NaN stays NaN: a run that diverged is seen."""
     z = tl.minimum(tl.maximum(tl.floor(u + 0.5), LOW), HIGH)
     if LEAST > 1:
         z = tl.where(tl.abs(z) < LEAST, 0.0, z)

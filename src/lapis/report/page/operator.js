@@ -66,13 +66,13 @@ Lapis.Run = class {
   }
 
   low(point) {
-    const modes = this.data.config.modes;
-    return modes[point === "q" || point === "k" ? "qk" : point] === "signed" ? -this.T : 0;
+    const coding = this.data.config.coding;
+    return coding[point === "q" || point === "k" ? "qk" : point] === "signed" ? -this.T : 0;
   }
 
-  /** The least code that fires at a point of a block. */
-  least(block, point) {
-    const codes = this.data.config.least_codes[point === "q" || point === "k" ? "qk" : point];
+  /** The minimum code that fires at a point of a block. */
+  minCode(block, point) {
+    const codes = this.data.config.min_code[point === "q" || point === "k" ? "qk" : point];
     return Array.isArray(codes) ? codes[block] : codes;
   }
 
@@ -236,7 +236,7 @@ Lapis.Run = class {
     }
     const scale = readout.scale[block];
     const shift = readout.shift[block];
-    const least = this.least(block, "readout");
+    const minCode = this.minCode(block, "readout");
     const codes = Array.from(sums, (sum) => {
       let pre = sum * scale + shift;
       if (row.integers) {
@@ -246,7 +246,7 @@ Lapis.Run = class {
       }
       const code = Math.min(this.T, Math.max(this.low("readout"), Math.floor(pre)));
       // A neuron that has not fired by its deadline stays silent.
-      return Math.abs(code) < least ? 0 : code;
+      return Math.abs(code) < minCode ? 0 : code;
     });
     const equal = codes.filter((code, c) => code === fired[c]).length;
     return { codes, fired, equal, exact: Boolean(row.integers) };

@@ -85,20 +85,20 @@ Lapis.Raster = class {
     const says =
       `Block ${block}, ${Lapis.POINTS[point]}, ${whose}: ${whole(fired)} of ${whole(codes.length)} neurons fire (${Lapis.percent(fired / codes.length)}), ` +
       `${whole(codes.length - fired)} stay silent${step < run.T ? `; ${whole(soFar)} have fired before step ${step}` : ""}.`;
-    const least = run.least(block, point);
+    const minCode = run.minCode(block, point);
     const order = scope === "token" ? "channel" : "neuron, token by token";
     const each = Charts.raster(byId("raster"), {
       codes,
       T: run.T,
       step,
-      deadline: run.T - least,
+      deadline: run.T - minCode,
       neurons: sorted ? "neurons, earliest first" : order,
       colours: { on: colour("--key"), off: colour("--query") },
       label: says,
     });
     byId("raster-says").textContent =
       says +
-      (least > 1 ? ` The deadline is step ${run.T - least}: a code below ${least} stays silent.` : "") +
+      (minCode > 1 ? ` The deadline is step ${run.T - minCode}: a code below ${minCode} stays silent.` : "") +
       (run.low(point) < 0 ? " ON spikes are blue, OFF spikes orange." : "") +
       (each > 1 ? ` Each line stands for ${each} neurons; the stronger its colour, the more of them fire.` : "");
   }

@@ -10,7 +10,7 @@ The loss is the paper's; the teacher is a DeiT-Ti fine-tuned here, of the studen
 
 from __future__ import annotations
 
-from lapis.config import ActivationModes, preset
+from lapis.config import CodingByPoint, preset
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
 
 SAME_BLOCKS = (2, 5, 8, 11)
@@ -21,7 +21,7 @@ RECIPE = Recipe(
         "lapis_tiny",
         classes=10,
         image_size=128,
-        modes=ActivationModes(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed"),
+        coding=CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed"),
     ),
     start="runs/cifar10_tiny_teacher_128",
     data=Data(dataset="cifar10"),

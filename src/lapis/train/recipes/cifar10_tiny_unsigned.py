@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapis.config import ActivationModes
+from lapis.config import CodingByPoint
 from lapis.train.recipes.cifar10_tiny import RECIPE as SIGNED
 
 RECIPE = replace(
     SIGNED,
     name="cifar10_tiny_unsigned",
-    model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
+    model=SIGNED.model.replace(coding=CodingByPoint.all("unsigned")),
     start="runs/cifar10_tiny",
     lift=True,
     optim=replace(SIGNED.optim, lr=1e-4, epochs=0.25, warmup_epochs=0.02),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapis.config import ActivationModes
+from lapis.config import CodingByPoint
 from lapis.train.recipes.cifar10_tiny_w6 import RECIPE as SIGNED
 
 RECIPE = replace(
     SIGNED,
     name="cifar10_tiny_unsigned_w6",
-    model=SIGNED.model.replace(modes=ActivationModes.all("unsigned")),
+    model=SIGNED.model.replace(coding=CodingByPoint.all("unsigned")),
     start="runs/cifar10_tiny_unsigned_pow2",
     optim=replace(SIGNED.optim, lr=1e-5, epochs=0.4),
     keep=replace(SIGNED.keep, evaluate_epochs=0.4),

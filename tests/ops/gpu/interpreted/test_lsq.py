@@ -23,16 +23,16 @@ RULES: list[tuple[int, int, float | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("low", "high", "offset", "least"), RULES)
+@pytest.mark.parametrize(("low", "high", "offset", "min_code"), RULES)
 @pytest.mark.parametrize("name", ["lsq_value", "lsq_codes"])
-def test_quantizers_equal_eager(name: str, low: int, high: int, offset: float | None, least: int) -> None:
+def test_quantizers_equal_eager(name: str, low: int, high: int, offset: float | None, min_code: int) -> None:
     x = leaf(13, 7, 31).transpose(0, 1)
     grad = leaf(7, 13, 31, seed=1).detach()
     results = []
     for module in (torch_native, eager):
         leaves = [x.detach().clone(), torch.tensor(0.17), *([] if offset is None else [torch.tensor(offset)])]
         leaves = [tensor.requires_grad_() for tensor in leaves]
-        made = getattr(module, name)(*leaves[:2], leaves[2] if offset is not None else None, low, high, 0.01, least)
+        made = getattr(module, name)(*leaves[:2], leaves[2] if offset is not None else None, low, high, 0.01, min_code)
         results.append((made, torch.autograd.grad(made, leaves, grad)))
     (mine, my_grads), (theirs, their_grads) = results
     assert mine.equal(theirs)
