@@ -32,7 +32,7 @@ UNSIGNED = CodingByPoint("unsigned", "unsigned", "unsigned", "unsigned", "unsign
 
 def _agrees(network: Network, batch: int = 2) -> None:
     report = verify(network, onnx_executors(network), [(images_for(network, batch), None)])
-    wrong = {one.name: (one.logits_differing, str(one.first)) for one in report.agreements if not one.holds}
+    wrong = {one.name: (one.logits_differing, str(one.first)) for one in report.agreements if not one.passed}
     assert wrong == {}
     assert report.agreements[0].codes > 0
 
@@ -102,7 +102,7 @@ def test_a_step_that_is_wrong_is_seen_and_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Writer, "_mix", wrong)
     network = wide_network()
     report = verify(network, onnx_executors(network), [(images_for(network, 2), None)])
-    assert not any(agreement.holds for agreement in report.agreements)
+    assert not any(agreement.passed for agreement in report.agreements)
     assert len(report.agreements) == 1 + 2 * len(LEVELS)
     assert report.agreements[0].first is not None
     assert (report.agreements[0].first.block, report.agreements[0].first.point) == (0, "readout")

@@ -49,7 +49,7 @@ def test_every_check_passes(results: tuple[Path, dict[str, Any]]) -> None:
     _, facts = results
     assert facts["checks_passed"] is True
     assert {row["name"]: row["codes_differing"] for row in facts["equality"]} == {"spikes": 0, "engine": 0}
-    assert all(row["codes"] > 0 and row["holds"] for row in facts["equality"])
+    assert all(row["codes"] > 0 and row["passed"] for row in facts["equality"])
 
 
 def test_the_figures_are_those_of_the_model(results: tuple[Path, dict[str, Any]], packed: Path) -> None:
@@ -142,7 +142,7 @@ def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> N
     assert "320 images" in training
     assert lines == ["train", "pack"]
     results = demo.run_checks(path, training, tmp_path, 0.0, lambda step, line: None)
-    assert results.equality.holds
+    assert results.equality.passed
     assert results.accuracy.images == 80
 
 

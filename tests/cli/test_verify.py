@@ -176,7 +176,7 @@ def test_every_executor_gives_the_same_bits_in_any_batch(checkpoint: Path, capsy
     names = ["integers", "integers x1", "spikes x1", "spikes x3", "trained x1", "trained x3"]
     assert list(record["executors"]) == names
     assert all(row["images"] == 5 for row in record["executors"].values())
-    assert all(record["executors"][name]["holds"] for name in names)
+    assert all(record["executors"][name]["passed"] for name in names)
 
 
 def test_an_executor_whose_answer_depends_on_the_batch_is_caught(
@@ -200,8 +200,8 @@ def test_an_executor_whose_answer_depends_on_the_batch_is_caught(
     words = ["verify", str(checkpoint), "-n", "2", "--batch", "1,2", "--only", "spikes", "--quiet", "--json"]
     code, record = _run(words, capsys)
     assert code == EXIT_CHECK_FAILED
-    assert record["executors"]["spikes x1"]["holds"]
-    assert not record["executors"]["spikes x2"]["holds"]
+    assert record["executors"]["spikes x1"]["passed"]
+    assert not record["executors"]["spikes x2"]["passed"]
 
 
 @pytest.mark.parametrize("text", ["0", "a", "1,,8", "2000", "-1"])

@@ -150,10 +150,10 @@ def test_training_sees_affinities_as_narrow_as_they_are_deployed(relation: str, 
     model, images = small_model(BASE.replace(relation=relation, affinity_bits=bits), 9)
     network = from_model(model)
     report = verify(network, {"stages": stagewise_executor(model, network)}, [(images, None)])
-    assert report.holds, report.agreements[0].first
+    assert report.passed, report.agreements[0].first
     # The comparison can fail: stages of another width do not agree.
     other = from_model(small_model(BASE.replace(relation=relation, affinity_bits=3), 9)[0])
-    assert not verify(other, {"stages": stagewise_executor(model, other)}, [(images, None)]).holds
+    assert not verify(other, {"stages": stagewise_executor(model, other)}, [(images, None)]).passed
 
 
 @pytest.mark.parametrize(

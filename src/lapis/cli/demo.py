@@ -79,7 +79,7 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
         echo(report_file)
     else:
         report("report", str(report_file))
-    return EXIT_OK if results.equality.holds else EXIT_CHECK_FAILED
+    return EXIT_OK if results.equality.passed else EXIT_CHECK_FAILED
 
 
 def run_checks(path: Path, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
@@ -99,7 +99,7 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
 
     equality = checks.compare_executors(subject, images)
     for agreement in equality.agreements:
-        verdict = "" if agreement.holds else " - FAIL: more than the tolerance"
+        verdict = "" if agreement.passed else " - FAIL: more than the tolerance"
         report(
             "verify",
             f"{agreement.name} = integers on {agreement.images} images: "

@@ -108,7 +108,7 @@ def command(
     facts = {"model": model, "trained_on": len(whole) - len(unseen)}
     record = facts | _record(report, network, events)
     echo(*([json.dumps(record)] if as_json else _table(record)))
-    return EXIT_OK if report.holds else EXIT_CHECK_FAILED
+    return EXIT_OK if report.passed else EXIT_CHECK_FAILED
 
 
 def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
@@ -140,7 +140,7 @@ def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
         "images": report.reference.images,
         "exact": network.exact,
         "window": network.config.window,
-        "checks_passed": report.holds,
+        "checks_passed": report.passed,
         "reference": report.reference.name,
         "executors": {agreement.name: agreement.to_dict() for agreement in (report.reference, *report.agreements)},
     }
@@ -223,4 +223,4 @@ def _table(record: dict[str, Any]) -> list[str]:
 def _verdict(row: dict[str, Any]) -> str:
     if row["tolerance"] == "none":
         return ""
-    return "holds" if row["holds"] else "BROKEN"
+    return "pass" if row["passed"] else "FAIL"

@@ -97,7 +97,7 @@ class Agreement:
         return max((count.largest for count in self.points.values()), default=0)
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         if self.tolerance == "equal":
             return self.differing == 0 and self.logits_differing == 0
         if self.tolerance == "ties":
@@ -135,7 +135,7 @@ class Agreement:
     def to_dict(self) -> dict[str, Any]:
         return {
             "tolerance": self.tolerance,
-            "holds": self.holds,
+            "passed": self.passed,
             "images": self.images,
             "codes": self.codes,
             "codes_differing": self.differing,
@@ -163,8 +163,8 @@ class Report:
     events: Events | None = None
 
     @property
-    def holds(self) -> bool:
-        return all(agreement.holds for agreement in self.agreements)
+    def passed(self) -> bool:
+        return all(agreement.passed for agreement in self.agreements)
 
 
 def integer_executor(network: Network) -> Executor:

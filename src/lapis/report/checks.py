@@ -72,8 +72,8 @@ class Equality:
     events: Events
 
     @property
-    def holds(self) -> bool:
-        return all(agreement.holds for agreement in self.agreements)
+    def passed(self) -> bool:
+        return all(agreement.passed for agreement in self.agreements)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def test_the_verdict_stays_in_sight_on_a_phone(
 ) -> None:
     page = open_file(demo_results[1], viewport={"width": 390, "height": 844})
     page.locator(".scroll").evaluate("(host) => host.scrollBy(9999, 0)")
-    box = page.locator("#equality tbody td", has_text="holds").first.bounding_box()
+    box = page.locator("#equality tbody td", has_text="agrees").first.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
     assert page.locator(".scroll-hint").is_visible()

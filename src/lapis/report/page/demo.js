@@ -63,14 +63,14 @@ function equality() {
     element(
       "thead",
       {},
-      line("th", ["executor", "images", "tolerance", "codes compared", "differ", "logits differ", "seconds per image"]),
+      line("th", ["executor", "images", "tolerance", "codes compared", "codes that differ", "images whose logits differ", "seconds per image"]),
     ),
     element(
       "tbody",
       {},
       ...data.equality.map((row) =>
         line("td", [
-          row.holds ? `✓ ${row.name} holds` : `✗ ${row.name} broken`,
+          row.passed ? `✓ ${row.name} agrees` : `✗ ${row.name} differs`,
           String(row.images),
           row.tolerance === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),

@@ -52,7 +52,7 @@ def facts(results: DemoResults) -> dict[str, Any]:
         "trained_on": len(subject.network.trained_slice),
         "accuracy": results.accuracy.to_dict(),
         "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
-        "checks_passed": results.equality.holds,
+        "checks_passed": results.equality.passed,
         "spikes": sum(events.spikes.values()) / events.images,
         "operations": sum(events.operations.values()) / events.images,
         "latency": events.window_steps,
