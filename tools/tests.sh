@@ -16,7 +16,7 @@ run() {
 export -f run
 if [ $# = 0 ]; then
   # The longest first, so that both processors end together; the files of tests/ itself are one part.
-  set -- tests/report tests/train tests/cli tests/ops tests/runtime tests/docs tests/rtl
+  set -- tests/report tests/train tests/cli tests/ops tests/runtime tests/docs hardware/tests
   rest=$(find tests -mindepth 1 -maxdepth 1 -type d ! -name __pycache__ | sort | grep -vxF "$(printf '%s\n' "$@")")
   set -- "$@" $rest "$(echo tests/test_*.py)"
 fi

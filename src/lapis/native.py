@@ -102,10 +102,6 @@ _SIGNATURES: dict[str, list[Any]] = {
     "lapis_spikes_relate": [_pointer, _pointer, *([_i64] * 5), _i32, _pointer, _counter, _i32],
     "lapis_spikes_leak": [_pointer, _i64, _i64, _i64, _pointer, _pointer, _i64, _i32, _pointer, _pointer],
     "lapis_spikes_mix": [_pointer, *([_i64] * 4), _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
-    "lapis_gates_run": [
-        _i64, _i64, *([_pointer] * 5), _i64, _pointer, _pointer, _i64, _pointer, _i64, _pointer, _i64,
-        *([_pointer] * 4),
-    ],
     "lapis_abi": [],
     "lapis_use_runner": [_pointer],
     "lapis_isa_supported": [_i32],

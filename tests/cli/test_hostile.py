@@ -95,7 +95,6 @@ WALK: dict[str, list[list[str]]] = {
     "doctor": [["doctor", f"--{FILE}"]],
     "export": [["export", MODEL, "-o", f"{FILE}.onnx"], ["export", FILE]],
     "publish": [["publish", RUN, FILE], ["publish", FILE, "folder"]],
-    "rtl": [["rtl", MODEL, "-o", f"{FILE}.rtl"], ["rtl", FILE, "-o", "head"], ["rtl", MODEL]],
     "demo": [["demo", "--model", MODEL, "--out", FILE], ["demo", "--model", RUN]],
 }
 

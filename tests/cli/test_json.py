@@ -42,7 +42,6 @@ LINES = [
     "unpack MODEL -o arrays.npz",
     "export MODEL -o model.onnx",
     "publish MODEL repository -n 1",
-    "rtl MODEL -o circuit",
     "predict MODEL sample:0 sample:1 --csv answers.csv",
     "energy MODEL --compare --csv rows.csv",
     "energy --paper",

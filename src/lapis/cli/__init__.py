@@ -37,7 +37,6 @@ VERBS = {
     "verify": "Compare the executors of a network, code by code.",
     "pack": "Write a network into one small file.",
     "export": "Write a network as an ONNX file.",
-    "rtl": "Write an attention head as a circuit, and check it against the network.",
     "unpack": "Show what a packed file holds.",
     "publish": "Write the folder of a hub repository, with a model card.",
     "predict": "Classify images with a packed network.",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
-from lapis.deploy import integer
-from lapis.deploy.network import Network
-from lapis.ops.integer_attention.reference import integer_attention
-from lapis.ops.l1_distance.reference import l1_distance
-from lapis.preprocess import Pixels
+from lapis.deploy import Network
+from lapis.ops import integer_attention, l1_distance
 from lapis.trace import Trace
 
 Int64 = npt.NDArray[np.int64]
@@ -37,17 +35,10 @@ class Rows:
     readout: Int64
 
 
-def watch(network: Network, images: Pixels) -> Trace:
-    """The codes of all measuring points, by the integer model."""
-    return integer.watch(network, images).trace
-
-
 def rows_of(network: Network, trace: Trace, block: int, head: int) -> Rows:
     """The rows of one head on the images of a trace."""
     heads = network.config.heads
-    q, k, v, readout = (
-        integer.split_heads(np.asarray(trace[block, point]), heads) for point in ("q", "k", "v", "readout")
-    )
+    q, k, v, readout = (_split_heads(np.asarray(trace[block, point]), heads) for point in ("q", "k", "v", "readout"))
     tables = network.tables[block]
     sums, mass = integer_attention(q, k, v, tables)
     distance = np.asarray(l1_distance(q[:, head], k[:, head])).astype(np.int64)
@@ -63,3 +54,8 @@ def rows_of(network: Network, trace: Trace, block: int, head: int) -> Rows:
         sums=sums[:, head].astype(np.int64),
         readout=readout[:, head].astype(np.int64),
     )
+
+
+def _split_heads(codes: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
+    """(B, N, D) -> (B, H, N, C)."""
+    return codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lapis.errors import LapisError
+from lapis import LapisError
 
 _TOKEN = re.compile(r'"[^"]*"|[^\s{}():;,"]+|[{}():;,]')
 _FUNCTION = re.compile(r"[\w\s()!'&|*+^]+")

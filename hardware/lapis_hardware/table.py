@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lapis.rtl.account import Row
-from lapis.rtl.measure import Measured
+from lapis_hardware.account import RowCost
+from lapis_hardware.measure import Measured
 
 # The lane to which the others are compared.
 UNIT = "minimum"
 
 
-def lane_lines(found: Sequence[Measured], rows: Sequence[Row]) -> list[str]:
+def lane_lines(found: Sequence[Measured], rows: Sequence[RowCost]) -> list[str]:
     """A table of lanes, ratios to the score by minimum, and whole rows with ratios to the first."""
     return [*_lanes(found), *_rows(rows)]
 
@@ -29,7 +29,7 @@ def _lanes(found: Sequence[Measured]) -> Iterator[str]:
         )
 
 
-def _rows(rows: Sequence[Row]) -> Iterator[str]:
+def _rows(rows: Sequence[RowCost]) -> Iterator[str]:
     if rows:
         yield f"{'one row':43}{'clocks':>7}{'um2':>12}{'nJ timed':>10}{'settled':>9}  ratios to the first"
     for one in rows:

@@ -8,18 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis import native
 from lapis.config import CodingByPoint
 from lapis.errors import LapisError
-from lapis.rtl import account, tools
-from lapis.rtl.lanes import bits, lanes_of
-from lapis.rtl.liberty import Library, load, parse
-from lapis.rtl.measure import Measured, measure, packaged_library, paper_activity, prepare
-from lapis.rtl.netlist import Netlist, Placed, critical_path_ps, energy_fj, simulate, synthesize
+from lapis_hardware import account, gates, tools
+from lapis_hardware.lanes import bits, lanes_of
+from lapis_hardware.liberty import Library, load, parse
+from lapis_hardware.measure import PAPER_SHARE, Measured, measure, packaged_library, prepare
+from lapis_hardware.netlist import CellInstance, Netlist, critical_path_ps, energy_fj, simulate, synthesize
 from tests.networks import small_config, small_network
 
 needs_yosys = pytest.mark.skipif(not tools.has("yosys"), reason="yosys is not installed")
-needs_native = pytest.mark.skipif(not native.available(), reason="no native library")
+needs_compiler = pytest.mark.skipif(gates.compiler() is None, reason="no C compiler")
 
 # Where a change ends in the very picosecond in which an input takes it back, a simulator may show it or not.
 SAME_PICOSECOND = 0.02
@@ -44,7 +43,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Me
 
 
 @needs_yosys
-@needs_native
+@needs_compiler
 def test_every_lane_answers_in_gates_as_the_integer_model_does(
     signed: tuple[Path, dict[str, Measured], dict[str, int]],
 ) -> None:
@@ -55,7 +54,7 @@ def test_every_lane_answers_in_gates_as_the_integer_model_does(
 
 
 @needs_yosys
-@needs_native
+@needs_compiler
 def test_a_measurement_repeats_to_the_digit(
     signed: tuple[Path, dict[str, Measured], dict[str, int]], tmp_path: Path, library: Library
 ) -> None:
@@ -66,17 +65,17 @@ def test_a_measurement_repeats_to_the_digit(
 
 
 @needs_yosys
-@needs_native
+@needs_compiler
 def test_codes_without_off_neurons_are_measured_at_the_papers_activity(tmp_path: Path, library: Library) -> None:
     network, images = small_network(small_config(coding=CodingByPoint.all("signed"), width=16))
-    head, stimuli = prepare(tmp_path, network, images, paper_activity())
-    assert all(share <= paper_activity() + 0.1 for share in stimuli.activity.values())
+    head, stimuli = prepare(tmp_path, network, images, PAPER_SHARE)
+    assert all(share <= PAPER_SHARE + 0.1 for share in stimuli.activity.values())
     found = list(measure(tmp_path, head, stimuli, library, ["minimum", "lookup", "value", "events"]))
     assert len(found) == 4
 
 
 @needs_yosys
-@needs_native
+@needs_compiler
 def test_a_wrong_circuit_is_not_measured(tmp_path: Path, library: Library) -> None:
     network, images = small_network(small_config())
     head, stimuli = prepare(tmp_path, network, images)
@@ -89,11 +88,15 @@ def test_a_wrong_circuit_is_not_measured(tmp_path: Path, library: Library) -> No
 def chain(library: Library) -> Netlist:
     """y = !(a & !a): settled it is always 1, but the inverter is late, so each rise of a is a pulse in y."""
     inverter, nand = "sg13g2_inv_1", "sg13g2_nand2_1"
-    cells = [Placed(inverter, {"A": 2, "Y": 3}), Placed(inverter, {"A": 3, "Y": 4}), Placed(inverter, {"A": 4, "Y": 5})]
-    return Netlist(library, [*cells, Placed(nand, {"A": 2, "B": 5, "Y": 6})], {"a": [2]}, {"y": [6]})
+    cells = [
+        CellInstance(inverter, {"A": 2, "Y": 3}),
+        CellInstance(inverter, {"A": 3, "Y": 4}),
+        CellInstance(inverter, {"A": 4, "Y": 5}),
+    ]
+    return Netlist(library, [*cells, CellInstance(nand, {"A": 2, "B": 5, "Y": 6})], {"a": [2]}, {"y": [6]})
 
 
-@needs_native
+@needs_compiler
 def test_a_glitch_is_counted_with_delays_and_not_without(library: Library) -> None:
     netlist = chain(library)
     found = simulate(netlist, {"a": bits([0, 1, 0, 1, 0], 1)})
@@ -115,21 +118,21 @@ def test_the_critical_path_is_the_sum_of_its_delays(library: Library) -> None:
     assert critical_path_ps(netlist) == expected
 
 
-@needs_native
+@needs_compiler
 def test_a_ring_of_gates_is_refused_and_not_waited_for(library: Library) -> None:
-    ring = Netlist(library, [Placed("sg13g2_inv_1", {"A": 3, "Y": 3})], {"a": [2]}, {"y": [3]})
+    ring = Netlist(library, [CellInstance("sg13g2_inv_1", {"A": 3, "Y": 3})], {"a": [2]}, {"y": [3]})
     with pytest.raises(LapisError):
         simulate(ring, {"a": bits([0, 1], 1)})
 
 
-@needs_native
+@needs_compiler
 @needs_yosys
 def test_gates_toggle_as_in_icarus(tmp_path: Path, library: Library) -> None:
     """A second opinion on the simulator: the same netlist with the same delays, every edge of the outputs."""
     if not tools.has("icarus"):
         pytest.skip("icarus is not installed")
-    from lapis.rtl.folder import modules
-    from lapis.rtl.netlist import gates_of
+    from lapis_hardware.folder import modules
+    from lapis_hardware.netlist import gates_of
 
     for name in ("dot_score", "multiply_integer"):
         (tmp_path / f"{name}.sv").write_text(modules()[name])
@@ -203,14 +206,14 @@ def test_a_function_with_foreign_signs_is_refused(library: Library) -> None:
     tree = parse('library (a) { cell (X) { pin (Y) { direction : output; function : "A.b"; } } }', "here")
     cell = next(tree.all("cell"))
     assert next(cell.all("pin")).get("function") == "A.b"
-    from lapis.rtl.liberty import _expression
+    from lapis_hardware.liberty import _expression
 
     with pytest.raises(LapisError, match="signs other than"):
         _expression("A.b")
 
 
 @needs_yosys
-@needs_native
+@needs_compiler
 def test_a_row_is_the_sum_of_its_parts(signed: tuple[Path, dict[str, Measured], dict[str, int]]) -> None:
     _, found, p = signed
     whole = {row.name: row for row in account.rows(found, p)}

@@ -1,12 +1,12 @@
 """Write the cost tables 45nm_gates and 45nm_gates_int8 from what the lanes of a head were measured to cost in gates.
 
-A measurement is one line of docs/records/gates/measured.jsonl: a lane of `lapis rtl --measure` in one cell library, in
-a head whose affinities have so many bits, with picojoules per unit of its work with glitches (timed) and without
-(settled). Every entry of a table is a ratio to one 8-bit addition in the same library, the geometric mean of the
-libraries. Narrow affinities were not measured in all of them, so their entries are that of 15 bits times the mean of
-what they save.
+A measurement is one line of hardware/measured.jsonl: a lane of `python -m lapis_hardware --measure` in one cell
+library, in a head whose affinities have so many bits, with picojoules per unit of its work with glitches (timed) and
+without (settled). Every entry of a table is a ratio to one 8-bit addition in the same library, the geometric mean of
+the libraries. Narrow affinities were not measured in all of them, so their entries are that of 15 bits times the mean
+of what they save.
 
-    python tools/gate_costs.py
+    python -m lapis_hardware.gate_costs
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lapis._util.files import write_text
 from lapis.config import AFFINITY_BITS
 from lapis.energy.costs import RATIO_DIGITS, Kind, parse_costs
 
-ROOT = Path(__file__).resolve().parents[1]
-MEASURED = ROOT / "docs" / "records" / "gates" / "measured.jsonl"
-TABLES = ROOT / "src" / "lapis" / "energy" / "tables"
+HERE = Path(__file__).resolve().parents[1]
+MEASURED = HERE / "measured.jsonl"
+TABLES = HERE.parent / "src" / "lapis" / "energy" / "tables"
 UNIT, UNIT_PJ = "add 8", 0.03
 HOROWITZ = "Horowitz, Computing's energy problem, ISSCC 2014, 45 nm at 0.9 V"
 NODE = "ratios measured in gates, in open libraries of 130 and 45 nm, scaled by an 8-bit add of 45 nm; no silicon"
@@ -126,7 +125,7 @@ def tables() -> dict[str, str]:
 
 def main() -> None:
     for name, text in tables().items():
-        write_text(TABLES / f"{name}.json", text)
+        (TABLES / f"{name}.json").write_text(text, encoding="utf-8")
         print(f"{name}: {len(text):,} bytes")
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from lapis import LapisError
 from lapis.codes import pow2_exponent
-from lapis.deploy import leak
-from lapis.deploy.network import Network
+from lapis.deploy import Network, leak
 from lapis.deploy.thresholds import readout_thresholds
-from lapis.errors import LapisError
 
 Int64 = npt.NDArray[np.int64]
 # Above this the adder tree of one lane takes synthesis minutes instead of seconds.

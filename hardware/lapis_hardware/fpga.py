@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lapis._util.files import read_json
-from lapis.errors import LapisError
-from lapis.rtl import tools
-from lapis.rtl.lanes import Lane
+from lapis import LapisError
+from lapis_hardware import tools
+from lapis_hardware.lanes import Lane
 
 DEVICE = ("--hx8k", "--package", "ct256")
 DEVICE_NAME = "iCE40 HX8K"
@@ -20,7 +20,7 @@ _CLOCK = re.compile(r"Max frequency for clock\s+'[^']*':\s*([\d.]+) MHz")
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLane:
     """Logic cells of the lane alone, and the clock that it reaches between registers."""
 
     lane: str
@@ -28,7 +28,7 @@ class Placed:
     clock_mhz: float
 
 
-def place(folder: Path, lane: Lane) -> Placed:
+def place(folder: Path, lane: Lane) -> PlacedLane:
     """Place a lane of a written design. A lane has more wires than a package has pins, so a chain feeds it."""
     ports = _ports(folder, lane)
     (folder / "bench_fpga.sv").write_text(_wrapper(lane, ports))
@@ -45,7 +45,7 @@ def place(folder: Path, lane: Lane) -> Placed:
     if not cells or not clocks:
         raise LapisError(f"nextpnr did not say how large or fast {lane.name} is: {printed[-500:].strip()}")
     chain = sum(width for way, width in ports.values() if way == "input") - 1
-    return Placed(lane.name, int(cells[-1]) - chain, float(clocks[-1]))
+    return PlacedLane(lane.name, int(cells[-1]) - chain, float(clocks[-1]))
 
 
 def _ports(folder: Path, lane: Lane) -> dict[str, tuple[str, int]]:
@@ -57,7 +57,7 @@ def _ports(folder: Path, lane: Lane) -> dict[str, tuple[str, int]]:
         "write_json ports.json\n"
     )
     tools.run_yosys(folder / "ports.ys", folder)
-    found = read_json(folder / "ports.json")["modules"]["top"]["ports"]
+    found = json.loads((folder / "ports.json").read_text())["modules"]["top"]["ports"]
     return {name: (port["direction"], len(port["bits"])) for name, port in found.items()}
 
 

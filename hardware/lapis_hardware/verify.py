@@ -6,14 +6,14 @@ import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lapis.deploy.network import Network
-from lapis.errors import LapisError
+from lapis import LapisError
+from lapis.deploy import Network, watch
 from lapis.preprocess import Pixels
-from lapis.rtl import tools
-from lapis.rtl.folder import write_design, write_vectors
-from lapis.rtl.head import heads_of
-from lapis.rtl.rows import rows_of, watch
-from lapis.rtl.simulate import Comparison, build, compare
+from lapis_hardware import tools
+from lapis_hardware.folder import write_design, write_vectors
+from lapis_hardware.head import heads_of
+from lapis_hardware.rows import rows_of
+from lapis_hardware.simulate import Comparison, build, compare
 
 # A row takes Verilator milliseconds and Icarus, the second opinion, seconds.
 SECOND_OPINION_ROWS = 4
@@ -44,7 +44,7 @@ def images_for(network: Network, rows: int) -> int:
 def verify(network: Network, images: Pixels, folder: Path, simulator: str, rows: int) -> Verified:
     """Build the testbench once and run it with the tables and vectors of every head, which share the rows evenly."""
     config = network.config
-    trace = watch(network, images)
+    trace = watch(network, images).trace
     each = -(-rows // (config.depth * config.heads))
     command: list[str] = []
     found: list[list[Comparison]] = []

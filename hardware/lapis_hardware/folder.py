@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from lapis._util.files import write_text
-from lapis.rtl.head import Head
-from lapis.rtl.rows import Rows
+from lapis_hardware.head import Head
+from lapis_hardware.rows import Rows
 
+VERILOG = Path(__file__).parent / "verilog"
 # Modules that belong to no network: single operations of other number formats.
 FIXED = ("add_integer", "multiply_integer", "add_float", "multiply_float", "dot_score")
 BENCHES = ("bench_form", "bench")
@@ -24,12 +23,7 @@ Array = npt.NDArray[np.int64]
 
 def modules() -> dict[str, str]:
     """The text of every module by its name, as packaged."""
-    folder = files("lapis") / "rtl" / "verilog"
-    return {
-        file.name.removesuffix(".sv"): file.read_text()
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".sv")
-    }
+    return {file.stem: file.read_text() for file in sorted(VERILOG.glob("*.sv"))}
 
 
 def with_parameters(name: str, text: str, parameters: dict[str, int]) -> str:
@@ -57,7 +51,7 @@ def write_modules(folder: Path, parameters: dict[str, int]) -> list[Path]:
         # The head itself starts in its plainest form; the testbench sets each form.
         own = {key: number for key, number in parameters.items() if key != "LEAK" or name == "bench"}
         written.append(folder / f"{name}.sv")
-        write_text(written[-1], with_parameters(name, text, own))
+        written[-1].write_text(with_parameters(name, text, own))
     return written
 
 
@@ -95,7 +89,7 @@ def write_vectors(folder: Path, head: Head, rows: Rows) -> list[Path]:
 
 def _write(folder: Path, lines: dict[str, list[str]]) -> list[Path]:
     for name, content in lines.items():
-        write_text(folder / f"{name}.hex", "\n".join(content) + "\n")
+        (folder / f"{name}.hex").write_text("\n".join(content) + "\n")
     return [folder / f"{name}.hex" for name in lines]
 
 

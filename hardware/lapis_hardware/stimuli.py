@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.codes import pow2_exponent
-from lapis.deploy import leak
-from lapis.deploy.network import Network
+from lapis.deploy import Network, leak
 from lapis.trace import Trace
 
 Int64 = npt.NDArray[np.int64]

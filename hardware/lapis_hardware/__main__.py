@@ -1,8 +1,9 @@
-"""`lapis rtl`: an attention head as a circuit: write it, prove it, measure it."""
+"""`python -m lapis_hardware`: an attention head as a circuit: write it, prove it, measure it."""
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,31 +14,26 @@ from typing import Any
 import click
 import numpy as np
 
-from lapis import models, native
-from lapis._util.files import check_folder, check_target, new_folder, save_figure
-from lapis._util.terminal import echo
-from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option
-from lapis.config import nearest
+from lapis import LapisError, models
 from lapis.data.cifar_sample import load_sample
-from lapis.deploy.network import Network
-from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
+from lapis.deploy import Network, watch
 from lapis.preprocess import Pixels
-from lapis.report.gates_figure import gates_figure
-from lapis.report.gates_table import lane_lines
-from lapis.rtl import account, tools
-from lapis.rtl.folder import write_design, write_modules, write_tables
-from lapis.rtl.fpga import DEVICE_NAME, place
-from lapis.rtl.head import Head, head_of
-from lapis.rtl.lanes import lanes_of
-from lapis.rtl.liberty import load
-from lapis.rtl.measure import measure, packaged_library, paper_activity, prepare
-from lapis.rtl.rows import rows_of, watch
-from lapis.rtl.simulate import FORMS
-from lapis.rtl.verify import DEFAULT_ROWS, SIMULATORS, Verified, check_rows, second_opinion, verify
+from lapis_hardware import account, gates, tools
+from lapis_hardware.figure import gates_figure
+from lapis_hardware.folder import write_design, write_modules, write_tables
+from lapis_hardware.fpga import DEVICE_NAME, place
+from lapis_hardware.head import Head, head_of
+from lapis_hardware.lanes import lanes_of
+from lapis_hardware.liberty import load
+from lapis_hardware.measure import PAPER_SHARE, measure, packaged_library, prepare
+from lapis_hardware.rows import rows_of
+from lapis_hardware.simulate import FORMS
+from lapis_hardware.table import lane_lines
+from lapis_hardware.verify import DEFAULT_ROWS, SIMULATORS, Verified, check_rows, second_opinion, verify
 
 # Codes of two images: more change the energies by less than the choice of a library does.
 MEASURED_IMAGES = 2
+EXIT_DIFFERENT, EXIT_BAD_INPUT = 1, 2
 FPGA_LANES = ("minimum", "difference", "temporal", "dot")
 
 
@@ -59,7 +55,7 @@ class Options:
 
 
 @click.command()
-@click.argument("model", type=MODEL)
+@click.argument("model")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write the design to.")
 @click.option("--block", type=int, default=0, show_default=True, help="The block of the head that is written.")
 @click.option("--head", type=int, default=0, show_default=True, help="The head that is written.")
@@ -78,7 +74,7 @@ class Options:
 @click.option(
     "--liberty",
     type=click.Path(path_type=Path),
-    help="With --measure: a standard-cell library; IHP SG13G2 (130 nm) comes with the package.",
+    help="With --measure: a standard-cell library; default: IHP SG13G2, 130 nm.",
 )
 @click.option(
     "--only", multiple=True, metavar="LANE", help="With --measure or --fpga: only this lane; may be repeated."
@@ -88,7 +84,7 @@ class Options:
 )
 @click.option("--figure", type=click.Path(path_type=Path), help="With --measure: area against energy, as PNG.")
 @click.option("--fpga", is_flag=True, help="Place the score lanes on an iCE40: logic cells and clock.")
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def command(model: str, out: Path | None, as_json: bool, **options: Any) -> int:
     """Write one attention head of MODEL as SystemVerilog, check it against the integer model, measure it in gates.
 
@@ -96,13 +92,13 @@ def command(model: str, out: Path | None, as_json: bool, **options: Any) -> int:
     vectors of a real image. With --verify the testbench runs in Verilator on rows of real images through every head
     (and a few rows in Icarus, where it is installed): distance, affinity, row sum, exponent, sums and readout codes
     must be equal. Exit 0 only if nothing differs. With --measure each lane is synthesized by Yosys, and its energy is
-    counted from the toggles of its gates on real codes. MODEL needs integer weights; see docs/hardware.md.
+    counted from the toggles of its gates on real codes. MODEL needs integer weights; see hardware/README.md.
 
     \b
     Example:
-      lapis rtl lapis_tiny_cifar10 -o head
-      lapis rtl lapis_tiny_cifar10 --verify
-      lapis rtl lapis_tiny_cifar10 --measure --only minimum --only dot
+      python -m lapis_hardware lapis_tiny_cifar10 -o head
+      python -m lapis_hardware lapis_tiny_cifar10 --verify
+      python -m lapis_hardware lapis_tiny_cifar10 --measure --only minimum --only dot
     """
     asked = Options(**options)
     _check(out, asked)
@@ -125,25 +121,24 @@ def command(model: str, out: Path | None, as_json: bool, **options: Any) -> int:
         lines += _measure(network, asked, record)
     if asked.fpga:
         lines += _place(network, asked, record)
-    echo(*([json.dumps(record)] if as_json else lines))
-    return EXIT_OK if equal else EXIT_CHECK_FAILED
+    click.echo(json.dumps(record) if as_json else "\n".join(lines))
+    return 0 if equal else EXIT_DIFFERENT
 
 
 def _check(out: Path | None, asked: Options) -> None:
     """Refuse what cannot work before anything is computed."""
     if out is None and not (asked.verified or asked.measured or asked.fpga):
         raise LapisError("nothing to do: give -o FOLDER to write the design, or --verify, --measure or --fpga")
-    if out is not None:
-        check_folder(out, "--out")
+    if out is not None and not out.is_dir() and (out.exists() or not out.parent.is_dir()):
+        raise LapisError(f"--out {out} must be a folder, or a new one in a folder that exists")
     if asked.measured or asked.fpga:
         tools.require("yosys")
-    if asked.measured and not native.available():
-        raise LapisError("toggles are counted by the native library, which is not built; see lapis doctor")
+    if asked.measured:
+        gates.library()
     if asked.fpga:
         tools.require("nextpnr")
     if asked.figure is not None and (asked.figure.suffix != ".png" or not asked.measured):
         raise LapisError("--figure goes with --measure and ends in .png")
-    check_target(asked.figure, "--figure")
 
 
 def _measure(network: Network, asked: Options, record: dict[str, Any]) -> list[str]:
@@ -151,7 +146,7 @@ def _measure(network: Network, asked: Options, record: dict[str, Any]) -> list[s
     library = packaged_library() if asked.liberty is None else load(asked.liberty)
     images = _images(network, MEASURED_IMAGES)
     with _scratch() as folder:
-        circuit, stimuli = prepare(folder, network, images, paper_activity() if asked.paper else None)
+        circuit, stimuli = prepare(folder, network, images, PAPER_SHARE if asked.paper else None)
         _check_lanes(asked.only, [lane.name for lane in lanes_of(circuit.parameters)])
         found = list(measure(folder, circuit, stimuli, library, asked.only))
     by_name = {one.name: one for one in found}
@@ -161,7 +156,7 @@ def _measure(network: Network, asked: Options, record: dict[str, Any]) -> list[s
     record["measured"] = [vars(one) for one in found]
     record["row"] = [vars(one) for one in whole]
     if asked.figure is not None:
-        save_figure(asked.figure, gates_figure(by_name, circuit.parameters["CHANNELS"], library.name))
+        gates_figure(by_name, circuit.parameters["CHANNELS"], library.name).savefig(asked.figure)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in stimuli.activity.items())
     return [f"{library.name}, {library.voltage} V; codes that are not zero: {shares}", *lane_lines(found, whole)]
 
@@ -184,13 +179,14 @@ def _place(network: Network, asked: Options, record: dict[str, Any]) -> list[str
 def _check_lanes(only: tuple[str, ...], known: list[str]) -> None:
     for name in only:
         if name not in known:
-            raise LapisError(f"there is no lane {name!r}; {nearest(name, known)}lanes: {', '.join(known)}")
+            raise LapisError(f"there is no lane {name!r}; lanes: {', '.join(known)}")
 
 
 def _write(out: Path, network: Network, circuit: Head) -> list[str]:
-    trace = watch(network, _images(network, 1))
-    with new_folder(out):
-        written = write_design(out, circuit, rows_of(network, trace, circuit.block, circuit.head))
+    trace = watch(network, _images(network, 1)).trace
+    rows = rows_of(network, trace, circuit.block, circuit.head)
+    out.mkdir(exist_ok=True)
+    written = write_design(out, circuit, rows)
     return [path.name for path in written]
 
 
@@ -208,7 +204,7 @@ def _verify(network: Network, rows: int, simulator: str) -> list[Verified]:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lapis-rtl-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lapis-hardware-") as folder:
         yield Path(folder)
 
 
@@ -241,3 +237,18 @@ def _verified_lines(one: Verified) -> list[str]:
     for each in sorted(one.comparisons, key=lambda each: FORMS.index(each.form)):
         lines.append(f"  {each.form:10} {each.quantity:13} {each.compared:>9,} compared  {each.different:,} different")
     return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; bad input is one line on standard error."""
+    try:
+        return int(command.main(arguments, prog_name="python -m lapis_hardware", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+    except LapisError as error:
+        click.echo(f"error: {error}", err=True)
+    return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

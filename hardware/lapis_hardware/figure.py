@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from lapis.report.figures import KEY, QUERY, new_figure
-from lapis.rtl.measure import Measured
+from lapis import LapisError
+from lapis_hardware.measure import Measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Scores by distance and by product; labels of the two that lie close go to either side.
 OURS = {"minimum": -16, "difference": 8, "temporal": 8}
 RIVALS = ("dot", "dot int8")
+OUR_COLOUR, RIVAL_COLOUR = "#0072b2", "#d55e00"
 FLOATS = {"fp16": "FP16", "fp32": "FP32"}
 
 
@@ -30,10 +31,14 @@ class Dot(NamedTuple):
 
 def gates_figure(found: Mapping[str, Measured], channels: int, library: str) -> Figure:
     """Score lanes: a line from the energy without glitches to the energy with them, and a dot at its upper end."""
-    figure = new_figure(6.4, 4.2)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LapisError("pictures need matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=120)
     axes = figure.add_subplot()
     for dot in dots(found, channels):
-        colour, mark = (KEY, "o") if dot.ours else (QUERY, "s")
+        colour, mark = (OUR_COLOUR, "o") if dot.ours else (RIVAL_COLOUR, "s")
         axes.plot([dot.settled_pj, dot.timed_pj], [dot.area_um2] * 2, color=colour, linewidth=1.2, alpha=0.6)
         axes.plot([dot.timed_pj], [dot.area_um2], mark, color=colour, markersize=8)
         axes.annotate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,14 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lapis import native
-from lapis._util.files import read_json
-from lapis.errors import LapisError
-from lapis.rtl import tools
-from lapis.rtl.liberty import Cell, Library
+from lapis import LapisError
+from lapis_hardware import tools
+from lapis_hardware.gates import GATE_INPUTS, Gates
+from lapis_hardware.liberty import Cell, Library
 
 CLOCK = "clk"
-GATE_INPUTS = 6
 # The load of an output port, in fF: about one gate.
 PORT_FF = 2.0
 # Yosys' own script takes minutes on adder trees; this one takes seconds and maps as well.
@@ -28,7 +27,7 @@ Bits = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
 
 
-class Placed(NamedTuple):
+class CellInstance(NamedTuple):
     """One cell of a netlist: its kind, and the net at each pin."""
 
     kind: str
@@ -40,7 +39,7 @@ class Netlist:
     """Cells of a library, and the nets of each port, from the lowest bit."""
 
     library: Library
-    cells: list[Placed]
+    cells: list[CellInstance]
     inputs: dict[str, list[int]]
     outputs: dict[str, list[int]]
 
@@ -67,7 +66,7 @@ def synthesize(folder: Path, module: str, parameters: dict[str, int], library: L
         f"write_json netlist.json\n"
     )
     tools.run_yosys(folder / "synthesis.ys", folder)
-    return _read(read_json(folder / "netlist.json")["modules"]["top"], library)
+    return _read(json.loads((folder / "netlist.json").read_text())["modules"]["top"], library)
 
 
 def _read(module: dict[str, Any], library: Library) -> Netlist:
@@ -75,7 +74,9 @@ def _read(module: dict[str, Any], library: Library) -> Netlist:
     for cell in module["cells"].values():
         if cell["type"] not in library.cells:
             raise LapisError(f"synthesis left a {cell['type']}, for which {library.path} has no usable cell")
-        cells.append(Placed(cell["type"], {pin: _net(bits[0]) for pin, bits in cell["connections"].items() if bits}))
+        cells.append(
+            CellInstance(cell["type"], {pin: _net(bits[0]) for pin, bits in cell["connections"].items() if bits})
+        )
     ports = {name: (port["direction"], [_net(bit) for bit in port["bits"]]) for name, port in module["ports"].items()}
     return Netlist(
         library,
@@ -100,20 +101,6 @@ def loads(netlist: Netlist) -> npt.NDArray[np.float64]:
     for bits in netlist.outputs.values():
         found[bits] += PORT_FF
     return found
-
-
-@dataclass(frozen=True)
-class Gates:
-    """A netlist as the simulator takes it; see csrc/gates.h."""
-
-    nets: int
-    inputs: npt.NDArray[np.int32]
-    tables: npt.NDArray[np.uint64]
-    outputs: npt.NDArray[np.int32]
-    rise: npt.NDArray[np.int32]
-    fall: npt.NDArray[np.int32]
-    data: npt.NDArray[np.int32]
-    state: npt.NDArray[np.int32]
 
 
 def gates_of(netlist: Netlist) -> Gates:
@@ -161,7 +148,7 @@ def _gate(cell: Cell, pin: str, known: dict[str, int]) -> tuple[list[int], int]:
     return [known[name] for name in names] + [0] * (GATE_INPUTS - len(names)), cell.table(pin, names)
 
 
-class Activity(NamedTuple):
+class Toggles(NamedTuple):
     """Outputs of every cycle by port, and the rises and falls (nets, 2) of every net, with pulses and without."""
 
     outputs: dict[str, Bits]
@@ -169,7 +156,7 @@ class Activity(NamedTuple):
     settled: Counts
 
 
-def simulate(netlist: Netlist, stimuli: dict[str, Bits]) -> Activity:
+def simulate(netlist: Netlist, stimuli: dict[str, Bits]) -> Toggles:
     """Clock a netlist through stimuli (cycles, bits) by port; the outputs of a cycle are those after its clock."""
     gates = gates_of(netlist)
     names = [name for name in netlist.inputs if name != CLOCK]
@@ -180,19 +167,10 @@ def simulate(netlist: Netlist, stimuli: dict[str, Bits]) -> Activity:
     # One more cycle shows the outputs of the last clock.
     values = np.ascontiguousarray(np.concatenate([rows, rows[-1:]]))
     watch = np.array([net for bits in netlist.outputs.values() for net in bits], dtype=np.int32)
-    seen = np.zeros((len(values), len(watch)), dtype=np.uint8)
-    timed, settled = np.zeros((gates.nets, 2), dtype=np.int64), np.zeros((gates.nets, 2), dtype=np.int64)
-    library = native.library()
-    arrays = (gates.inputs, gates.tables, gates.outputs, gates.rise, gates.fall)
-    status = library.lapis_gates_run(
-        gates.nets, len(gates.tables), *(x.ctypes.data for x in arrays), len(gates.data), gates.data.ctypes.data,
-        gates.state.ctypes.data, len(drive), drive.ctypes.data, len(values), values.ctypes.data, len(watch),
-        watch.ctypes.data, seen.ctypes.data, timed.ctypes.data, settled.ctypes.data,
-    )  # fmt: skip
-    native.check(status)
+    seen, timed, settled = gates.run(drive, values, watch)
     ends = np.cumsum([len(bits) for bits in netlist.outputs.values()])[:-1]
     outputs = dict(zip(netlist.outputs, np.split(seen[1:], ends, axis=1), strict=True))
-    return Activity(outputs, timed, settled)
+    return Toggles(outputs, timed, settled)
 
 
 def energy_fj(netlist: Netlist, counts: Counts, cycles: int) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.deploy import leak
-from lapis.rtl.netlist import Bits
-from lapis.rtl.stimuli import SEED, Stimuli, int8
+from lapis_hardware.netlist import Bits
+from lapis_hardware.stimuli import SEED, Stimuli, int8
 
 Int64 = npt.NDArray[np.int64]
 # Parts with many equal channels are measured with a few.
@@ -21,7 +21,7 @@ RANDOM_OPERATIONS = 400
 
 
 @dataclass(frozen=True)
-class Run:
+class LaneRun:
     """Stimuli by port (cycles, bits), the answers by port where a cycle has one, the work that is done."""
 
     inputs: dict[str, Bits]
@@ -37,7 +37,7 @@ class Lane:
     module: str
     unit: str
     about: str
-    drive: Callable[[Stimuli, dict[str, int]], Run]
+    drive: Callable[[Stimuli, dict[str, int]], LaneRun]
     parameters: dict[str, int] = field(default_factory=dict)
 
 
@@ -67,14 +67,14 @@ def low_of(s: Stimuli, p: dict[str, int]) -> int:
     return s.window if p["SIGNED_CODES"] else 0
 
 
-def codes_run(s: Stimuli, p: dict[str, int]) -> Run:
+def codes_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     low, keys = low_of(s, p), s.k.shape[1]
     q, k, wide = by_pair(s.q + low, keys), flat(s.k + low), p["DISTANCE_BITS"]
     inputs = {
         "query": bits(q, p["CODE_BITS"]), "key": bits(k, p["CODE_BITS"]),
         "query_sum": bits(q.sum(axis=1), wide), "key_sum": bits(k.sum(axis=1), wide),
     }  # fmt: skip
-    return Run(inputs, {"distance": every(bits(flat(s.distance), wide))}, len(q))
+    return LaneRun(inputs, {"distance": every(bits(flat(s.distance), wide))}, len(q))
 
 
 def fired(codes: Int64, window: int, signed: bool) -> Int64:
@@ -83,41 +83,41 @@ def fired(codes: Int64, window: int, signed: bool) -> Int64:
     return (both[..., None, :] >= np.arange(window, 0, -1)[:, None]).astype(np.int64)
 
 
-def temporal_run(s: Stimuli, p: dict[str, int]) -> Run:
+def temporal_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     signed, keys, steps = bool(p["SIGNED_CODES"]), s.k.shape[1], s.window
     k = fired(flat(s.k), steps, signed)
     q = fired(by_pair(s.q, keys), steps, signed)
     first = np.tile(np.arange(steps) == 0, len(k))
     inputs = {"first": bits(first, 1), "query_fired": bits(flat(q), 1), "key_fired": bits(flat(k), 1)}
     ends = np.arange(1, len(k) + 1) * steps - 1
-    return Run(inputs, {"distance": (ends, bits(flat(s.distance), p["DISTANCE_BITS"]))}, len(k))
+    return LaneRun(inputs, {"distance": (ends, bits(flat(s.distance), p["DISTANCE_BITS"]))}, len(k))
 
 
-def fired_run(s: Stimuli, p: dict[str, int]) -> Run:
+def fired_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     have = fired(flat(s.k), s.window, bool(p["SIGNED_CODES"]))
     spikes = np.diff(have, axis=1, prepend=0)
     first = np.tile(np.arange(s.window) == 0, len(have))
     answer = every(bits(flat(have), 1))
-    return Run({"first": bits(first, 1), "spikes": bits(flat(spikes), 1)}, {"fired": answer}, len(have))
+    return LaneRun({"first": bits(first, 1), "spikes": bits(flat(spikes), 1)}, {"fired": answer}, len(have))
 
 
-def code_sum_run(s: Stimuli, p: dict[str, int]) -> Run:
+def code_sum_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     k = flat(s.k + low_of(s, p))
-    return Run(
+    return LaneRun(
         {"codes": bits(k, p["CODE_BITS"])}, {"total": every(bits(k.sum(axis=1), p["DISTANCE_BITS"]))}, len(k)
     )  # fmt: skip
 
 
-def dot_run(s: Stimuli, p: dict[str, int]) -> Run:
+def dot_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     q, k = by_pair(s.q, s.k.shape[1]), flat(s.k)
     inputs = {"query": bits(q, p["CODE_BITS"]), "key": bits(k, p["CODE_BITS"])}
-    return Run(inputs, {"score": every(bits((q * k).sum(axis=1), score_bits(p)))}, len(q))
+    return LaneRun(inputs, {"score": every(bits((q * k).sum(axis=1), score_bits(p)))}, len(q))
 
 
-def int8_run(s: Stimuli, p: dict[str, int]) -> Run:
+def int8_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     q, k = by_pair(int8(s.q_real, s.window), s.k.shape[1]), flat(int8(s.k_real, s.window))
     inputs = {"query": bits(q, EIGHT), "key": bits(k, EIGHT)}
-    return Run(inputs, {"score": every(bits((q * k).sum(axis=1), int8_bits(p)))}, len(q))
+    return LaneRun(inputs, {"score": every(bits((q * k).sum(axis=1), int8_bits(p)))}, len(q))
 
 
 def score_bits(p: dict[str, int]) -> int:
@@ -129,17 +129,17 @@ def int8_bits(p: dict[str, int]) -> int:
     return (p["CHANNELS"] * 128**2).bit_length() + 1
 
 
-def lookup_run(s: Stimuli, p: dict[str, int]) -> Run:
+def lookup_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """All rows read the table that was synthesized, that of the first row's head."""
     own = replace(
         s, mantissa=np.repeat(s.mantissa[:1], len(s.q), axis=0), exponent=np.repeat(s.exponent[:1], len(s.q), axis=0)
     )
     gain = by_pair(own.gain - s.exponent.min(), s.k.shape[1])
     inputs = {"distance": bits(flat(s.distance), p["DISTANCE_BITS"]), "gain": bits(gain, p["EXPONENT_BITS"])}
-    return Run(inputs, {"affinity": every(bits(flat(own.affinity), p["AFFINITY_BITS"]))}, s.distance.size)
+    return LaneRun(inputs, {"affinity": every(bits(flat(own.affinity), p["AFFINITY_BITS"]))}, s.distance.size)
 
 
-def leak_run(s: Stimuli, p: dict[str, int]) -> Run:
+def leak_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """As many steps of the first row's leak as its farthest key is away."""
     steps = int(s.distance[0].max()) + 1
     start = np.arange(steps) == 0
@@ -152,10 +152,10 @@ def leak_run(s: Stimuli, p: dict[str, int]) -> Run:
         "mantissa": every(bits(s.mantissa[0, :steps], 32)),
         "exponent": every(bits(s.exponent[0, :steps] - s.exponent[0, 0], p["EXPONENT_BITS"])),
     }
-    return Run(inputs, answers, steps)
+    return LaneRun(inputs, answers, steps)
 
 
-def latch_run(s: Stimuli, p: dict[str, int]) -> Run:
+def latch_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """A few pairs of the first row, each through all steps of the leak."""
     steps, nearest = int(s.distance[0].max()) + 1, int(s.distance[0].min())
     elapsed = np.arange(steps)
@@ -168,10 +168,10 @@ def latch_run(s: Stimuli, p: dict[str, int]) -> Run:
         "now": bits(np.tile(np.where(elapsed < nearest, 0, left), len(pairs)), p["AFFINITY_BITS"]),
     }
     ends = np.arange(1, len(pairs) + 1) * steps - 1
-    return Run(inputs, {"affinity": (ends, bits(s.affinity[0, pairs], p["AFFINITY_BITS"]))}, len(pairs))
+    return LaneRun(inputs, {"affinity": (ends, bits(s.affinity[0, pairs], p["AFFINITY_BITS"]))}, len(pairs))
 
 
-def row_sum_run(s: Stimuli, p: dict[str, int]) -> Run:
+def row_sum_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     a, keys = s.affinity, s.k.shape[1]
     # A row is started in a cycle of its own.
     affinity = np.concatenate([np.zeros((len(a), 1), dtype=np.int64), a], axis=1)
@@ -180,18 +180,18 @@ def row_sum_run(s: Stimuli, p: dict[str, int]) -> Run:
         "start": bits(start, 1), "add": bits(~start, 1), "affinity": bits(flat(affinity), p["AFFINITY_BITS"]),
     }  # fmt: skip
     ends = np.arange(1, len(a) + 1) * (keys + 1) - 1
-    return Run(inputs, {"mass": (ends, bits(s.mass, p["MASS_BITS"]))}, a.size)
+    return LaneRun(inputs, {"mass": (ends, bits(s.mass, p["MASS_BITS"]))}, a.size)
 
 
-def row_exponent_run(s: Stimuli, p: dict[str, int]) -> Run:
+def row_exponent_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     # As it works in a row: the sum grows key by key, and the exponent follows.
     grown = np.cumsum(s.affinity, axis=1)
     ends = np.arange(1, len(grown) + 1) * grown.shape[1] - 1
     answer = ends, bits(s.scale, p["SCALE_BITS"])
-    return Run({"mass": bits(flat(grown), p["MASS_BITS"])}, {"scale": answer}, len(grown))
+    return LaneRun({"mass": bits(flat(grown), p["MASS_BITS"])}, {"scale": answer}, len(grown))
 
 
-def value_run(s: Stimuli, a: Int64, v: Int64, widths: tuple[int, int, int]) -> Run:
+def value_run(s: Stimuli, a: Int64, v: Int64, widths: tuple[int, int, int]) -> LaneRun:
     """Weights (R, N) times values (R, N, C) of a few channels."""
     keys, few = a.shape[1], v[..., :FEW]
     weight = np.concatenate([np.zeros((len(a), 1), dtype=np.int64), a], axis=1)
@@ -202,20 +202,20 @@ def value_run(s: Stimuli, a: Int64, v: Int64, widths: tuple[int, int, int]) -> R
         "values": bits(flat(values), widths[1]),
     }  # fmt: skip
     ends = np.arange(1, len(a) + 1) * (keys + 1) - 1
-    return Run(inputs, {"sums": (ends, bits(np.einsum("rn,rnc->rc", a, few), widths[2]))}, few.size)
+    return LaneRun(inputs, {"sums": (ends, bits(np.einsum("rn,rnc->rc", a, few), widths[2]))}, few.size)
 
 
-def value_codes_run(s: Stimuli, p: dict[str, int]) -> Run:
+def value_codes_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     return value_run(s, s.affinity, s.v, (p["AFFINITY_BITS"], p["VALUE_BITS"], p["SUM_BITS"]))
 
 
-def value_dot_run(s: Stimuli, p: dict[str, int]) -> Run:
+def value_dot_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     scores = np.maximum((s.q[:, None] * s.k).sum(axis=-1), 0)
     bits_of = score_bits(p) - p["SIGNED_CODES"]
     return value_run(s, scores, s.v, (bits_of, p["VALUE_BITS"], dot_sum_bits(p)))
 
 
-def value_int8_run(s: Stimuli, p: dict[str, int]) -> Run:
+def value_int8_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     # Weights of 8 bits, the largest of a row 255, as after a softmax.
     a = s.affinity
     weights = np.floor(a * (255 / a.max(axis=1, keepdims=True)) + 0.5).astype(np.int64)
@@ -230,7 +230,7 @@ def int8_sum_bits(p: dict[str, int]) -> int:
     return (p["KEYS"] * 255 * 128).bit_length() + 1
 
 
-def value_events_run(s: Stimuli, p: dict[str, int]) -> Run:
+def value_events_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """One channel, and only the cycles in which it works: a cycle per spike, and one per step."""
     cycles: list[tuple[int, int, int, int, int]] = []
     ends, answers = [], []
@@ -248,10 +248,10 @@ def value_events_run(s: Stimuli, p: dict[str, int]) -> Run:
     names = {"start": 1, "tick": 1, "affinity": p["AFFINITY_BITS"], "spikes_on": 1, "spikes_off": 1}
     inputs = {name: bits(column, width) for (name, width), column in zip(names.items(), columns, strict=True)}
     answer = np.array(ends), bits(answers, p["SUM_BITS"])
-    return Run(inputs, {"sums": answer}, len(answers) * s.v.shape[1])
+    return LaneRun(inputs, {"sums": answer}, len(answers) * s.v.shape[1])
 
 
-def readout_run(s: Stimuli, p: dict[str, int]) -> Run:
+def readout_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """The real sums against evenly falling thresholds of the row's power of two."""
     sums, steps = s.sums[:, :FEW], s.window
     levels = np.arange(steps, 0, -1)
@@ -270,33 +270,35 @@ def readout_run(s: Stimuli, p: dict[str, int]) -> Run:
         name: every(bits(flat(np.concatenate([before, np.diff(now, axis=1, prepend=False)], axis=1)), 1))
         for name, now in (("spikes_on", reached), ("spikes_off", below & bool(p["SIGNED_READOUT"])))
     }
-    return Run(inputs, answers, sums.size)
+    return LaneRun(inputs, answers, sums.size)
 
 
-def sequencer_run(s: Stimuli, p: dict[str, int]) -> Run:
+def sequencer_run(s: Stimuli, p: dict[str, int]) -> LaneRun:
     """Whole rows, from start to done; affinities are always ready."""
     cycles = 2 * p["KEYS"] + p["WINDOW"] + 10
     start = np.tile(np.arange(cycles) == 0, FEW)
     done = np.tile(np.arange(cycles) == 2 * p["KEYS"] + p["WINDOW"] + 7, FEW)
-    return Run({"start": bits(start, 1), "ready": bits(np.ones_like(start), 1)}, {"done": every(bits(done, 1))}, FEW)
+    return LaneRun(
+        {"start": bits(start, 1), "ready": bits(np.ones_like(start), 1)}, {"done": every(bits(done, 1))}, FEW
+    )
 
 
-def integers_run(operation: Callable[[Int64, Int64], Int64], width: int, out: int) -> Callable[..., Run]:
-    def run(s: Stimuli, p: dict[str, int]) -> Run:
+def integers_run(operation: Callable[[Int64, Int64], Int64], width: int, out: int) -> Callable[..., LaneRun]:
+    def run(s: Stimuli, p: dict[str, int]) -> LaneRun:
         random = np.random.default_rng(SEED)
         a, b = random.integers(-(1 << (width - 1)), 1 << (width - 1), (2, RANDOM_OPERATIONS))
         answer = every(bits(operation(a, b), out))
-        return Run({"a": bits(a, width), "b": bits(b, width)}, {"y": answer}, RANDOM_OPERATIONS)
+        return LaneRun({"a": bits(a, width), "b": bits(b, width)}, {"y": answer}, RANDOM_OPERATIONS)
 
     return run
 
 
-def floats_run(kind: type[np.floating[Any]], multiply: bool) -> Callable[..., Run]:
+def floats_run(kind: type[np.floating[Any]], multiply: bool) -> Callable[..., LaneRun]:
     """Products of real queries and keys, and the running sums of their dot products."""
     width = np.dtype(kind).itemsize * 8
     word = np.dtype(f"u{width // 8}")
 
-    def run(s: Stimuli, p: dict[str, int]) -> Run:
+    def run(s: Stimuli, p: dict[str, int]) -> LaneRun:
         a, b = s.q_real.astype(kind), s.k_real[:, 0].astype(kind)
         product = (a * b).astype(kind)
         if not multiply:
@@ -305,7 +307,7 @@ def floats_run(kind: type[np.floating[Any]], multiply: bool) -> Callable[..., Ru
                 sums[:, c + 1] = (sums[:, c] + product[:, c]).astype(kind)
             a, b, product = sums[:, :-1], product, sums[:, 1:]
         words = [bits(x.reshape(-1).view(word).astype(np.int64), width) for x in (a, b, product)]
-        return Run({"a": words[0], "b": words[1]}, {"y": every(words[2])}, a.size)
+        return LaneRun({"a": words[0], "b": words[1]}, {"y": every(words[2])}, a.size)
 
     return run
 

@@ -1,11 +1,11 @@
-/* An event-driven simulator of gates with inertial delays: every gate has at most one change under way. */
-#include "gates.h"
-
+/* An event-driven simulator of gates with inertial delays: every gate has at most one change under way. It counts the
+ * toggles of a netlist, with the delays of its gates and without: what the energy of a circuit is counted from. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Events of one cycle per gate beyond which the netlist is taken to oscillate. */
-enum { MOST_EVENTS_PER_GATE = 4096 };
+enum { MOST_EVENTS_PER_GATE = 4096, GATE_INPUTS = 6 };
 
 typedef struct {
     int64_t time, serial;
@@ -61,7 +61,7 @@ static event pop(simulation *s) {
 
 static int output_of(const simulation *s, int32_t gate) {
     unsigned at = 0;
-    for (int i = 0; i < LAPIS_GATE_INPUTS; i++) at |= (unsigned)s->value[s->inputs[gate * LAPIS_GATE_INPUTS + i]] << i;
+    for (int i = 0; i < GATE_INPUTS; i++) at |= (unsigned)s->value[s->inputs[gate * GATE_INPUTS + i]] << i;
     return (int)(s->tables[gate] >> at & 1);
 }
 
@@ -93,13 +93,12 @@ static void settle(simulation *s, int64_t most) {
 }
 
 static void find_fans(simulation *s, int64_t nets, int64_t gates) {
-    for (int64_t i = 0; i < gates * LAPIS_GATE_INPUTS; i++) s->first[s->inputs[i] + 1]++;
+    for (int64_t i = 0; i < gates * GATE_INPUTS; i++) s->first[s->inputs[i] + 1]++;
     for (int64_t net = 0; net < nets; net++) s->first[net + 1] += s->first[net];
-    for (int64_t i = gates * LAPIS_GATE_INPUTS; i-- > 0;)
-        s->fan[--s->first[s->inputs[i] + 1]] = (int32_t)(i / LAPIS_GATE_INPUTS);
+    for (int64_t i = gates * GATE_INPUTS; i-- > 0;) s->fan[--s->first[s->inputs[i] + 1]] = (int32_t)(i / GATE_INPUTS);
     /* Now first[net + 1] is where net begins. */
     for (int64_t net = 0; net < nets; net++) s->first[net] = s->first[net + 1];
-    s->first[nets] = gates * LAPIS_GATE_INPUTS;
+    s->first[nets] = gates * GATE_INPUTS;
 }
 
 static int bad_nets(const int32_t *numbers, int64_t count, int64_t nets) {
@@ -108,13 +107,20 @@ static int bad_nets(const int32_t *numbers, int64_t count, int64_t nets) {
     return 0;
 }
 
-int32_t lapis_gates_run(int64_t nets, int64_t gates, const int32_t *inputs, const uint64_t *tables,
-                        const int32_t *outputs, const int32_t *rise, const int32_t *fall, int64_t registers,
-                        const int32_t *data, const int32_t *state, int64_t driven, const int32_t *drive, int64_t cycles,
-                        const uint8_t *values, int64_t watched, const int32_t *watch, uint8_t *seen, int64_t *timed,
-                        int64_t *settled) {
+/* Nets are numbered 0..nets-1; net 0 is always 0 and net 1 always 1. A gate's output is bit i of its table, i the
+ * number that its inputs spell, the first in the lowest bit; unused inputs are net 0. A change reaches the output after
+ * `rise` or `fall` (above 0), and a shorter pulse is swallowed. At each clock every register's state net takes the
+ * value of its data net, and the driven nets take a row of `values` [cycles, driven]. The first row is clocked in
+ * twice, uncounted.
+ *
+ * Out: seen [cycles, watched], the settled nets `watch` before the clock that ends a cycle; timed and settled [nets,
+ * 2], the rises and falls of every net, with all pulses, and between settled states only. */
+int32_t gates_run(int64_t nets, int64_t gates, const int32_t *inputs, const uint64_t *tables, const int32_t *outputs,
+                  const int32_t *rise, const int32_t *fall, int64_t registers, const int32_t *data,
+                  const int32_t *state, int64_t driven, const int32_t *drive, int64_t cycles, const uint8_t *values,
+                  int64_t watched, const int32_t *watch, uint8_t *seen, int64_t *timed, int64_t *settled) {
     if (nets < 2 || nets > INT32_MAX / 2 || gates < 0 || gates > INT32_MAX / 8 || cycles < 1) return 1;
-    if (bad_nets(inputs, gates * LAPIS_GATE_INPUTS, nets) || bad_nets(outputs, gates, nets) ||
+    if (bad_nets(inputs, gates * GATE_INPUTS, nets) || bad_nets(outputs, gates, nets) ||
         bad_nets(data, registers, nets) || bad_nets(state, registers, nets) || bad_nets(drive, driven, nets) ||
         bad_nets(watch, watched, nets))
         return 1;
@@ -125,7 +131,7 @@ int32_t lapis_gates_run(int64_t nets, int64_t gates, const int32_t *inputs, cons
     s.value = calloc((size_t)nets, 1);
     s.pending = calloc((size_t)gates + 1, sizeof *s.pending);
     s.first = calloc((size_t)nets + 1, sizeof *s.first);
-    s.fan = malloc(((size_t)gates * LAPIS_GATE_INPUTS + 1) * sizeof *s.fan);
+    s.fan = malloc(((size_t)gates * GATE_INPUTS + 1) * sizeof *s.fan);
     s.heap = malloc((size_t)s.room * sizeof *s.heap);
     s.failed = !before_it || !held || !s.value || !s.pending || !s.first || !s.fan || !s.heap;
     if (!s.failed) {

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lapis.errors import LapisError
-from lapis.rtl import tools
+from lapis import LapisError
+from lapis_hardware import tools
 
 FORMS = ("minimum", "difference", "temporal")
 # In the order of `compare` in bench_form.sv.

@@ -1,4 +1,4 @@
-"""Reduce a Liberty file to the cells that synthesis uses: `python tools/cells.py FULL.lib > REDUCED.lib`.
+"""Reduce a Liberty file to the cells that synthesis uses: python -m lapis_hardware.reduce_cells FULL.lib > SMALL.lib.
 
 Kept are plain gates and flip-flops, of them the delays, transitions and energies; left out are latches, scan, clock
 gates, tri-state and delay cells, fillers, constraints and state-dependent leakage. Numbers are copied as they are.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from lapis.rtl.liberty import Group, parse
+from lapis_hardware.liberty import Group, parse
 
 LEFT_OUT = re.compile(r"dl[hl]|dlyg|gcp|ebuf|einv|sdf|fill|decap|antenna|sighold|_16$|_8$")
 GROUPS = {"leakage_power", "operating_conditions", "wire_load", "wire_load_selection", "wire_load_table"}
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     source = Path(sys.argv[1]).read_text()
     header = re.match(r"/\*.*?\*/", source, flags=re.DOTALL)
     print(header[0] if header else "")
-    print("/* Changed for Lapis: reduced by tools/cells.py to what `lapis rtl --measure` needs. */")
+    print("/* Changed for Lapis: reduced by lapis_hardware.reduce_cells to what measuring needs. */")
     print("\n".join(text_of(parse(source, sys.argv[1]))))
