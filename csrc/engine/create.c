@@ -7,7 +7,7 @@
 #include "state.h"
 #include "team.h"
 
-static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, const float *shift, int32_t low,
+static norm_call pack_norm(arena *p, const lapis_model *m, const float *gain, const float *shift, int32_t low,
                            int32_t min_code) {
     int64_t padded = round_up(m->width, 16);
     return (norm_call){.width = m->width,
@@ -15,13 +15,13 @@ static norm_call pack_norm(plan *p, const lapis_model *m, const float *gain, con
                        .eps = m->eps,
                        .low = (float)low,
                        .high = (float)m->window,
-                       .late = min_code - 1,
+                       .below_min_code = min_code - 1,
                        .gain = pack_words(p, gain, m->width, padded),
                        .shift = pack_words(p, shift, m->width, padded)};
 }
 
-static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
-    void *out = plan_take(p, count);
+static void *pack_bytes(arena *p, const void *bytes, int64_t count) {
+    void *out = arena_take(p, count);
     if (out) memcpy(out, bytes, (size_t)count);
     return out;
 }
@@ -33,13 +33,13 @@ static void *pack_bytes(plan *p, const void *bytes, int64_t count) {
 static int forms_of(const lapis_engine *e, float activity, int expected) {
     const int quiet = activity < 0 ? expected : activity * 100 <= (float)e->functions->spike_percent;
     const int events = e->functions->spikes && quiet;
-    if (e->low_memory) return SQUEEZED | (events ? EVENTS : DENSE);
+    if (e->low_memory) return PACKED6 | (events ? EVENTS : DENSE);
     return events ? DENSE | EVENTS : DENSE;
 }
 
 static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     const lapis_model *m = &e->m;
-    plan *p = &e->weights;
+    arena *p = &e->weights;
     int64_t d = m->width, n = e->tokens;
     block b = {.exponents = from->exponents, .distances = from->distances};
     b.attention_norm =
@@ -47,7 +47,7 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     b.mlp_norm = pack_norm(p, m, from->mlp_gain, from->mlp_shift, m->low_mlp, from->min_code_mlp);
     b.readout = (readout_call){from->readout_scale, from->readout_shift, (float)m->low_readout, (float)m->window,
                                from->min_code_readout - 1};
-    b.steps = plan_take(p, sizeof *b.steps);
+    b.steps = arena_take(p, sizeof *b.steps);
     b.table = pack_affinities(p, from, m->heads, &b.cut);
     b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
@@ -65,13 +65,13 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
         b.qkv.lowest[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);
         b.qkv.span[o] = (uint8_t)(m->window - b.qkv.lowest[o]);
     }
-    for (int64_t o = 0; b.qkv.late && o < 3 * d; o++) {
-        b.qkv.silent[o] = (uint8_t)-b.qkv.lowest[o];
-        b.qkv.late[o] = (uint8_t)((o < 2 * d ? from->min_code_qk : from->min_code_v) - 1);
+    for (int64_t o = 0; b.qkv.below_min_code && o < 3 * d; o++) {
+        b.qkv.zero_code[o] = (uint8_t)-b.qkv.lowest[o];
+        b.qkv.below_min_code[o] = (uint8_t)((o < 2 * d ? from->min_code_qk : from->min_code_v) - 1);
     }
-    for (int64_t o = 0; b.fc1.late && o < m->hidden; o++) {
-        b.fc1.silent[o] = (uint8_t)-m->low_hidden;
-        b.fc1.late[o] = (uint8_t)(from->min_code_hidden - 1);
+    for (int64_t o = 0; b.fc1.below_min_code && o < m->hidden; o++) {
+        b.fc1.zero_code[o] = (uint8_t)-m->low_hidden;
+        b.fc1.below_min_code[o] = (uint8_t)(from->min_code_hidden - 1);
     }
     pack_ladder(from->rise, from->fall, m->window - m->low_hidden, b.steps);
     *to = b;
@@ -79,9 +79,9 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
 
 static void pack_ends(lapis_engine *e) {
     const lapis_model *m = &e->m;
-    plan *p = &e->weights;
+    arena *p = &e->weights;
     int64_t d = m->width, inputs = m->patch_size * m->patch_size * 3, padded = round_up(d, STREAM_UNIT);
-    int32_t *shift = plan_take(p, padded * 4), *half = plan_take(p, padded * 4);
+    int32_t *shift = arena_take(p, padded * 4), *half = arena_take(p, padded * 4);
     e->patch = (patch_call){.outputs = d,
                             .inputs = round_up(inputs, 2),
                             .shift = shift,
@@ -89,10 +89,10 @@ static void pack_ends(lapis_engine *e) {
                             .panels = (d + e->functions->panel - 1) / e->functions->panel,
                             .limit = 1 << m->stream_bits};
     e->patch.weight = pack_patch(p, e->functions, m->patch_weight, d, inputs);
-    e->position = plan_take(p, m->position_rows * padded * 4);
+    e->position = arena_take(p, m->position_rows * padded * 4);
     e->position_stride = m->position_rows == e->tokens ? padded : 0;
     int64_t head_stride = round_up(d, 16);
-    e->head_weight = plan_take(p, m->classes * head_stride * 2);
+    e->head_weight = arena_take(p, m->classes * head_stride * 2);
     e->head_bias = pack_bytes(p, m->head_bias, m->classes * 8);
     if (!p->base) return;
     for (int64_t o = 0; o < d; o++) {
@@ -107,13 +107,13 @@ static void pack_ends(lapis_engine *e) {
 }
 
 static void plan_weights(lapis_engine *e) {
-    e->blocks = plan_take(&e->weights, e->m.depth * (int64_t)sizeof *e->blocks);
+    e->blocks = arena_take(&e->weights, e->m.depth * (int64_t)sizeof *e->blocks);
     pack_ends(e);
     for (int64_t i = 0; i < e->m.depth; i++) pack_block(e, e->m.blocks + i, e->blocks ? e->blocks + i : NULL);
 }
 
 static void plan_work(lapis_engine *e) {
-    plan *p = &e->work;
+    arena *p = &e->work;
     int64_t rows = e->unit_images * e->tokens;
     lapis_pairs pairs = pairs_of(e);
     const int64_t inputs = e->m.hidden > e->m.width ? e->m.hidden : e->m.width;
@@ -122,20 +122,20 @@ static void plan_work(lapis_engine *e) {
         int64_t spikes = (int64_t)e->functions->spike_scratch(inputs, e->m.window, rows);
         scratch = spikes > scratch ? spikes : scratch;
     }
-    e->units = plan_take(p, e->threads * (int64_t)sizeof *e->units);
-    e->memory = plan_take(p, e->threads * (int64_t)sizeof *e->memory);
+    e->units = arena_take(p, e->threads * (int64_t)sizeof *e->units);
+    e->memory = arena_take(p, e->threads * (int64_t)sizeof *e->memory);
     for (int32_t i = 0; i < e->threads; i++) {
-        unit_memory unit = {.stream = plan_take(p, rows * e->stream_stride * 4)};
-        unit.codes = plan_take(p, rows * e->code_stride);
-        unit.qkv = plan_take(p, rows * e->qkv_stride);
-        unit.mixed = plan_take(p, rows * e->code_stride);
-        unit.hidden = plan_take(p, rows * e->hidden_stride);
-        thread_memory memory = {.patches = plan_take(p, PATCH_ROWS * e->patch.inputs * 2)};
-        memory.acc = plan_take(p, e->tokens * e->acc_stride * 4);
-        memory.mass = plan_take(p, e->m.heads * e->tokens * 4);
-        memory.scratch = plan_take(p, scratch);
-        memory.token = plan_take(p, round_up(e->m.width, 16) * 2);
-        memory.unpacked = plan_take(p, e->low_memory ? unpacked_bytes(e->functions, inputs) : 0);
+        unit_memory unit = {.stream = arena_take(p, rows * e->stream_stride * 4)};
+        unit.codes = arena_take(p, rows * e->code_stride);
+        unit.qkv = arena_take(p, rows * e->qkv_stride);
+        unit.mixed = arena_take(p, rows * e->code_stride);
+        unit.hidden = arena_take(p, rows * e->hidden_stride);
+        thread_memory memory = {.patches = arena_take(p, PATCH_ROWS * e->patch.inputs * 2)};
+        memory.acc = arena_take(p, e->tokens * e->acc_stride * 4);
+        memory.mass = arena_take(p, e->m.heads * e->tokens * 4);
+        memory.scratch = arena_take(p, scratch);
+        memory.token = arena_take(p, round_up(e->m.width, 16) * 2);
+        memory.unpacked = arena_take(p, e->low_memory ? unpacked_bytes(e->functions, inputs) : 0);
         if (p->base) e->units[i] = unit, e->memory[i] = memory;
     }
 }
@@ -151,10 +151,10 @@ static int bad_model(const lapis_model *m) {
     if (!m->patch_weight || !m->patch_shift || !m->position || !m->head_weight || !m->head_bias || !m->blocks) return 1;
     for (int64_t i = 0; i < m->depth; i++) {
         const lapis_block *b = m->blocks + i;
-        const int32_t leasts[] = {b->min_code_attention, b->min_code_qk,  b->min_code_v,
-                                  b->min_code_readout,   b->min_code_mlp, b->min_code_hidden};
+        const int32_t min_codes[] = {b->min_code_attention, b->min_code_qk,  b->min_code_v,
+                                     b->min_code_readout,   b->min_code_mlp, b->min_code_hidden};
         for (int point = 0; point < 6; point++)
-            if (leasts[point] < 1 || leasts[point] > m->window) return 1;
+            if (min_codes[point] < 1 || min_codes[point] > m->window) return 1;
     }
     return 0;
 }
@@ -189,9 +189,9 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t l
         if (pass) break;
         e->weight_bytes = (int64_t)e->weights.used;
         e->work_bytes = (int64_t)e->work.used;
-        if (!plan_open(&e->weights) || !plan_open(&e->work)) status = LAPIS_OUT_OF_MEMORY;
+        if (!arena_open(&e->weights) || !arena_open(&e->work)) status = LAPIS_OUT_OF_MEMORY;
     }
-    plan_end_packing(&e->weights);
+    arena_end_packing(&e->weights);
     /* Nothing of the caller's is kept. */
     e->m.patch_weight = NULL, e->m.patch_shift = NULL, e->m.position = NULL, e->m.head_weight = NULL;
     e->m.head_bias = NULL, e->m.blocks = NULL;
@@ -202,8 +202,8 @@ int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t l
 
 void lapis_engine_destroy(lapis_engine *engine) {
     if (!engine) return;
-    plan_close(&engine->weights);
-    plan_close(&engine->work);
+    arena_close(&engine->weights);
+    arena_close(&engine->work);
     free(engine);
 }
 

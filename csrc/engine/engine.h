@@ -2,7 +2,7 @@
  *
  * Codes are held as u8, code minus the lowest code of their measuring point; "low" below is that code (0 or -T).
  * Arrays are contiguous and are copied or repacked at creation: none is kept. Sizes and ranges are the caller's to
- * check (lapis.convert.network.check_network); creation refuses only what would break this engine. */
+ * check (csrc/runtime does); creation refuses only what would break this engine. */
 #ifndef LAPIS_ENGINE_H
 #define LAPIS_ENGINE_H
 
@@ -31,7 +31,7 @@ typedef struct {
     lapis_layer fc1;                   /* hidden <- D */
     const float *rise, *fall;          /* [window - low_hidden]: GELU and its quantizer as comparisons */
     lapis_layer fc2;                   /* D <- hidden */
-    /* The minimum code that fires at each point, 1..window; smaller ones become zero. */
+    /* The smallest code that fires at each point, 1..window; smaller ones become zero. */
     int32_t min_code_attention, min_code_qk, min_code_v, min_code_readout, min_code_mlp, min_code_hidden;
     /* The share of neurons that fire at the points behind which a layer lies, as recorded; negative: not known. */
     float attention_activity, readout_activity, mlp_activity, hidden_activity;
@@ -116,8 +116,8 @@ LAPIS_API int32_t lapis_engine_pace(int32_t threads, int64_t runs, const double 
  * kind 0: code - out_low of clamp(floor(pre), out_low, out_high); kind 1: the ladder's count; both to out u8, and those
  * of codes below `min_code` in size as if they were zero.
  * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. `forms`: 1 dense,
- * 2 driven by its events, and 4 more with squeezed weights, where the instruction set can; else dense, unsqueezed. The
- * best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every run). */
+ * 2 driven by its events, and 4 more with weights packed in six bits, where the instruction set can; else dense, not
+ * packed. The best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every run). */
 LAPIS_API int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
                                       const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
                                       int32_t out_low, int32_t out_high, int32_t min_code, const float *rise,

@@ -27,7 +27,7 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
                 uint8_t code = layer->kind == TO_LADDER ? (uint8_t)count_levels(layer->steps, pre)
                                                         : (uint8_t)(floorf(clamp(pre, low, high)) - low);
                 call->out[row * call->out_stride + o] =
-                    layer->late ? on_time(code, layer->silent[o], layer->late[o]) : code;
+                    layer->below_min_code ? drop_below(code, layer->zero_code[o], layer->below_min_code[o]) : code;
             }
         }
 }
@@ -43,7 +43,7 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
         pre = pre * call->gain[c];
         pre = pre + call->shift[c];
         uint8_t code = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
-        codes[c] = on_time(code, -(int32_t)call->low, call->late);
+        codes[c] = drop_below(code, -(int32_t)call->low, call->below_min_code);
     }
 }
 
@@ -54,7 +54,7 @@ static void readout_row(const readout_call *call, const int32_t *acc, int64_t ch
         pre = pre * call->scale;
         pre = pre + call->shift;
         uint8_t code = (uint8_t)(floorf(clamp(pre, call->low, call->high)) - call->low);
-        codes[c] = on_time(code, -(int32_t)call->low, call->late);
+        codes[c] = drop_below(code, -(int32_t)call->low, call->below_min_code);
     }
 }
 

@@ -5,7 +5,7 @@
 #include "state.h"
 
 /* Charge what passed since the last call to a stage; -1 only starts the clock. */
-static void charge(part *w, int stage) {
+static void charge(work_item *w, int stage) {
     if (!w->job->nanoseconds || w->mine != w->e->memory) return;
     int64_t t = system_thread_clock();
     if (stage >= 0) w->job->nanoseconds[stage] += t - w->clock;
@@ -13,7 +13,7 @@ static void charge(part *w, int stage) {
 }
 
 /* Copy the piece's rows of a point to the trace, if there is one. */
-static void note(const part *w, int64_t index, int point, const uint8_t *codes, int64_t stride, int64_t channels,
+static void note(const work_item *w, int64_t index, int point, const uint8_t *codes, int64_t stride, int64_t channels,
                  int32_t low) {
     int8_t *out = w->job->trace ? w->job->trace[index * LAPIS_POINTS + point] : NULL;
     if (!out) return;
@@ -22,7 +22,7 @@ static void note(const part *w, int64_t index, int point, const uint8_t *codes, 
         for (int64_t c = 0; c < channels; c++) out[row * channels + c] = (int8_t)(codes[row * stride + c] + low);
 }
 
-static void embed(part *w) {
+static void embed(work_item *w) {
     const lapis_engine *e = w->e;
     int64_t side = e->m.image_size, patch = e->m.patch_size, grid = side / patch;
     int64_t chunks = (e->patches + PATCH_ROWS - 1) / PATCH_ROWS, padded = e->stream_stride;
@@ -45,26 +45,26 @@ static void embed(part *w) {
     charge(w, LAPIS_STAGE_EMBED);
 }
 
-static void norm(part *w, const norm_call *call) {
+static void norm(work_item *w, const norm_call *call) {
     for (int64_t row = w->from; row < w->to; row++)
         w->e->functions->norm(call, w->u.stream + row * w->e->stream_stride, w->u.codes + row * w->e->code_stride);
     charge(w, LAPIS_STAGE_NORM);
 }
 
 /* The piece's rows of a layer: by events where few enough of its inputs spiked. */
-static void apply(part *w, linear_call *call) {
+static void apply(work_item *w, linear_call *call) {
     const engine_functions *f = w->e->functions;
     const linear *layer = call->layer;
     call->unpacked = w->mine->unpacked;
     int64_t inputs = (w->to - w->from) * layer->inputs;
-    int dense = layer->weight || layer->squeezed, events = layer->spike_weight || layer->spike_squeezed;
+    int dense = layer->weight || layer->packed6, events = layer->spike_weight || layer->spike_packed6;
     if (events && (!dense || f->count_spikes(call, w->from, w->to) * 100 <= inputs * f->spike_percent))
         f->spikes(call, w->from, w->to, w->mine->scratch);
     else
         f->linear(call, w->from, w->to);
 }
 
-static void query(part *w, int64_t index) {
+static void query(work_item *w, int64_t index) {
     const lapis_engine *e = w->e;
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
@@ -89,7 +89,7 @@ static float row_factor(uint32_t z) {
     return ldexpf(1.0F, -(exponent - (mantissa < SQRT_HALF)));
 }
 
-static void attend(part *w, int64_t index) {
+static void attend(work_item *w, int64_t index) {
     const lapis_engine *e = w->e;
     const block *b = e->blocks + index;
     int64_t heads = e->m.heads, n = e->tokens, stride = e->qkv_stride, d = e->m.width;
@@ -127,7 +127,7 @@ static void attend(part *w, int64_t index) {
     charge(w, LAPIS_STAGE_ATTENTION);
 }
 
-static void feed_forward(part *w, int64_t index) {
+static void feed_forward(work_item *w, int64_t index) {
     const lapis_engine *e = w->e;
     const lapis_model *m = &e->m;
     const block *b = e->blocks + index;
@@ -157,7 +157,7 @@ static void feed_forward(part *w, int64_t index) {
 }
 
 /* The final token, standardised, as int16 with pooled_bits behind the point; then the head. */
-static void classify(part *w) {
+static void classify(work_item *w) {
     const lapis_engine *e = w->e;
     int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
     int64_t (*head)(const int16_t *, const int16_t *, int64_t) =
@@ -188,21 +188,21 @@ static void classify(part *w) {
     charge(w, LAPIS_STAGE_HEAD);
 }
 
-part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces) {
+work_item work_item_of(engine_run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces) {
     lapis_engine *e = job->e;
-    part w = {.job = job,
-              .e = e,
-              .u = e->units[memory],
-              .mine = e->memory + thread,
-              .pieces = pieces,
-              .first = unit * job->images_per_unit};
+    work_item w = {.job = job,
+                   .e = e,
+                   .u = e->units[memory],
+                   .mine = e->memory + thread,
+                   .pieces = pieces,
+                   .first = unit * job->images_per_unit};
     w.images = job->batch - w.first < job->images_per_unit ? job->batch - w.first : job->images_per_unit;
     w.rows = w.images * e->tokens;
     charge(&w, -1);
     return w;
 }
 
-void run_stage(part *w, int64_t stage, int64_t piece) {
+void run_stage(work_item *w, int64_t stage, int64_t piece) {
     const int64_t tile = w->e->functions->tile, tiles = (w->rows + tile - 1) / tile, block = stage / 2 - 1;
     w->piece = piece;
     w->from = tiles * piece / w->pieces * tile;

@@ -7,18 +7,18 @@
 
 enum { LINE = 64 };
 
-void *plan_take(plan *p, int64_t bytes) {
+void *arena_take(arena *p, int64_t bytes) {
     void *piece = p->base ? p->base + p->used : NULL;
     p->used += (size_t)round_up(bytes, LINE);
     return piece;
 }
 
-void *plan_spare(plan *p, int64_t bytes) {
+void *arena_spare(arena *p, int64_t bytes) {
     if (!p->base && (size_t)bytes > p->spare_bytes) p->spare_bytes = (size_t)bytes;
     return p->spare;
 }
 
-int plan_open(plan *p) {
+int arena_open(arena *p) {
     size_t bytes = p->used ? p->used : LINE;
     unsigned char *memory = system_allocate_pages((bytes + 4095) / 4096 * 4096);
     if (!memory) return 0;
@@ -29,13 +29,13 @@ int plan_open(plan *p) {
     return !p->spare_bytes || p->spare;
 }
 
-void plan_end_packing(plan *p) {
+void arena_end_packing(arena *p) {
     free(p->spare);
     p->spare = NULL;
 }
 
-void plan_close(plan *p) {
-    plan_end_packing(p);
+void arena_close(arena *p) {
+    arena_end_packing(p);
     system_release(p->base);
     p->base = NULL;
 }
@@ -46,8 +46,8 @@ int64_t code_stride(int64_t channels) {
     return stride % 4096 ? stride : stride + CODE_UNIT;
 }
 
-void *pack_words(plan *p, const void *words, int64_t count, int64_t padded) {
-    void *out = plan_take(p, padded * 4);
+void *pack_words(arena *p, const void *words, int64_t count, int64_t padded) {
+    void *out = arena_take(p, padded * 4);
     if (out && words) memcpy(out, words, (size_t)count * 4);
     return out;
 }
@@ -75,46 +75,46 @@ static int32_t panel_period(const int8_t *weight, int64_t panel, int64_t groups,
         }
         if (most * worst <= 32767) return (int32_t)period;
         /* No fewer parts than this many can do. */
-        int64_t least = (most * worst + 32766) / 32767;
-        if (parts == 1 && least > 2) parts = least / 2;
+        int64_t fewest = (most * worst + 32766) / 32767;
+        if (parts == 1 && fewest > 2) parts = fewest / 2;
     }
 }
 
 int64_t unpacked_bytes(const engine_functions *functions, int64_t inputs) {
     const int64_t dense = round_up(inputs, 4) * functions->panel,
                   events = functions->spike_block * functions->spike_panel;
-    return functions->unsqueezes ? dense > events ? dense : events : 0;
+    return functions->unpacks6 ? dense > events ? dense : events : 0;
 }
 
-static int squeezable(const engine_functions *functions, const lapis_layer *layer, int64_t count) {
+static int fits_six_bits(const engine_functions *functions, const lapis_layer *layer, int64_t count) {
     int64_t i = 0;
-    while (i < count && layer->weight[i] >= -SQUEEZED_BIAS && layer->weight[i] < SQUEEZED_BIAS) i++;
-    return functions->unsqueezes && i == count;
+    while (i < count && layer->weight[i] >= -PACKED6_BIAS && layer->weight[i] < PACKED6_BIAS) i++;
+    return functions->unpacks6 && i == count;
 }
 
-static void squeeze(const int8_t *weight, int64_t count, uint8_t *out) {
-    memset(out, 0, (size_t)(count / SQUEEZED_WEIGHTS * SQUEEZED_BYTES));
+static void pack6(const int8_t *weight, int64_t count, uint8_t *out) {
+    memset(out, 0, (size_t)(count / PACKED6_WEIGHTS * PACKED6_BYTES));
     for (int64_t i = 0; i < count; i++) {
-        uint8_t *to = out + i / SQUEEZED_WEIGHTS * SQUEEZED_BYTES, w = (uint8_t)(weight[i] + SQUEEZED_BIAS);
-        const int at = (int)(i % SQUEEZED_WEIGHTS);
+        uint8_t *to = out + i / PACKED6_WEIGHTS * PACKED6_BYTES, w = (uint8_t)(weight[i] + PACKED6_BIAS);
+        const int at = (int)(i % PACKED6_WEIGHTS);
         to[at % 32] |= (uint8_t)((w & 15) << at / 32 * 4);
         to[32 + at % 16] |= (uint8_t)((w >> 4) << at / 16 * 2);
     }
 }
 
-/* Where `bytes` weights are to be written: to what is kept, or to spare memory from which they are squeezed. */
-static int8_t *take_weights(plan *p, int64_t bytes, int squeezed, uint8_t **kept) {
-    *kept = plan_take(p, squeezed ? bytes / SQUEEZED_WEIGHTS * SQUEEZED_BYTES : bytes);
-    int8_t *to = squeezed ? plan_spare(p, bytes) : (int8_t *)*kept;
-    if (squeezed && to) memset(to, 0, (size_t)bytes);
+/* Where `bytes` weights are to be written: to what is kept, or to spare memory from which they are packed. */
+static int8_t *take_weights(arena *p, int64_t bytes, int packed6, uint8_t **kept) {
+    *kept = arena_take(p, packed6 ? bytes / PACKED6_WEIGHTS * PACKED6_BYTES : bytes);
+    int8_t *to = packed6 ? arena_spare(p, bytes) : (int8_t *)*kept;
+    if (packed6 && to) memset(to, 0, (size_t)bytes);
     return to;
 }
 
-static void pack_dense(plan *p, const engine_functions *functions, const lapis_layer *layer, int32_t span, int squeezed,
+static void pack_dense(arena *p, const engine_functions *functions, const lapis_layer *layer, int32_t span, int packed6,
                        linear *out) {
     const int64_t panel = functions->panel, groups = out->groups, bytes = out->panels * panel * groups * 4;
     uint8_t *kept;
-    int8_t *weight = take_weights(p, bytes, squeezed, &kept);
+    int8_t *weight = take_weights(p, bytes, packed6, &kept);
     if (!p->base) return;
     for (int64_t o = 0; o < out->outputs; o++) {
         const int8_t *row = layer->weight + o * out->inputs;
@@ -124,50 +124,50 @@ static void pack_dense(plan *p, const engine_functions *functions, const lapis_l
     }
     for (int64_t i = 0; functions->narrow_sums && i < out->panels; i++)
         out->period[i] = panel_period(weight + i * panel * groups * 4, panel, groups, span);
-    if (squeezed) {
-        squeeze(weight, bytes, kept);
-        out->squeezed = kept;
+    if (packed6) {
+        pack6(weight, bytes, kept);
+        out->packed6 = kept;
     } else {
         out->weight = weight;
     }
 }
 
-static void pack_spikes(plan *p, const engine_functions *functions, const lapis_layer *layer, int squeezed,
+static void pack_spikes(arena *p, const engine_functions *functions, const lapis_layer *layer, int packed6,
                         linear *out) {
     const int64_t panel = functions->spike_panel, inputs = out->inputs, bytes = round_up(out->outputs, panel) * inputs;
     uint8_t *kept;
-    int8_t *weight = take_weights(p, bytes, squeezed, &kept);
-    uint64_t *picks = plan_take(p, 256 * 8);
+    int8_t *weight = take_weights(p, bytes, packed6, &kept);
+    uint64_t *picks = arena_take(p, 256 * 8);
     if (!p->base) return;
     out->picks = picks;
     for (int byte = 0; byte < 256; byte++)
         for (int bit = 0, at = 0; bit < 8; bit++)
             if (byte >> bit & 1) picks[byte] |= (uint64_t)bit << 8 * at++;
-    int32_t least = 0, largest = 1;
+    int32_t low = 0, largest = 1;
     for (int64_t i = 0; i < out->outputs * inputs; i++) {
         int32_t w = layer->weight[i];
-        least = w < least ? w : least;
+        low = w < low ? w : low;
         largest = w > largest ? w : largest;
     }
-    out->spike_least = out->low ? least : 0;
-    out->segment_sum = 32767 / (out->low ? largest - least : largest > -least ? largest : -least);
+    out->spike_low = out->low ? low : 0;
+    out->segment_sum = 32767 / (out->low ? largest - low : largest > -low ? largest : -low);
     /* Interleaving takes the eights of a vector's first half from the lower eights of its lanes of sixteen. */
     const int64_t half = functions->panel, vector = 2 * half;
-    const int32_t less = squeezed ? 0 : out->spike_least;
+    const int32_t less = packed6 ? 0 : out->spike_low;
     for (int64_t o = 0; o < out->outputs; o++) {
         int64_t place = o % half / 8 * 16 + o % vector / half * 8 + o % 8, column = o % panel / vector * vector + place;
         int8_t *to = weight + o / panel * panel * inputs + column;
         for (int64_t i = 0; i < inputs; i++) to[i * panel] = (int8_t)(layer->weight[o * inputs + i] - less);
     }
-    if (squeezed) {
-        squeeze(weight, bytes, kept);
-        out->spike_squeezed = kept;
+    if (packed6) {
+        pack6(weight, bytes, kept);
+        out->spike_packed6 = kept;
     } else {
         out->spike_weight = weight;
     }
 }
 
-void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, int forms,
+void pack_linear(arena *p, const engine_functions *functions, const lapis_layer *layer, layer_shape shape, int forms,
                  linear *out) {
     const int64_t panel = functions->panel, panels = (shape.outputs + panel - 1) / panel, padded = panels * panel;
     *out = (linear){.outputs = shape.outputs,
@@ -178,11 +178,11 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
                     .most = shape.high > -shape.low ? shape.high : -shape.low,
                     .kind = shape.kind,
                     .steps = shape.steps};
-    out->start = plan_take(p, padded * 4);
-    out->lowest = plan_take(p, padded * 2);
-    out->span = plan_take(p, padded);
-    if (shape.late) out->silent = plan_take(p, padded), out->late = plan_take(p, padded);
-    out->period = plan_take(p, panels * 4);
+    out->start = arena_take(p, padded * 4);
+    out->lowest = arena_take(p, padded * 2);
+    out->span = arena_take(p, padded);
+    if (shape.below_min_code) out->zero_code = arena_take(p, padded), out->below_min_code = arena_take(p, padded);
+    out->period = arena_take(p, panels * 4);
     out->scale = pack_words(p, layer->scale, shape.outputs, padded);
     out->shift = pack_words(p, layer->shift, shape.outputs, padded);
     for (int64_t o = 0; p->base && o < shape.outputs; o++) {
@@ -190,9 +190,9 @@ void pack_linear(plan *p, const engine_functions *functions, const lapis_layer *
         for (int64_t i = 0; i < shape.inputs; i++) sum += layer->weight[o * shape.inputs + i];
         out->start[o] = shape.low * sum;
     }
-    const int squeezed = forms & SQUEEZED && squeezable(functions, layer, shape.outputs * shape.inputs);
-    if (forms & DENSE) pack_dense(p, functions, layer, shape.high - shape.low, squeezed, out);
-    if (forms & EVENTS) pack_spikes(p, functions, layer, squeezed, out);
+    const int packed6 = forms & PACKED6 && fits_six_bits(functions, layer, shape.outputs * shape.inputs);
+    if (forms & DENSE) pack_dense(p, functions, layer, shape.high - shape.low, packed6, out);
+    if (forms & EVENTS) pack_spikes(p, functions, layer, packed6, out);
 }
 
 void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *out) {
@@ -214,10 +214,10 @@ void pack_ladder(const float *rise, const float *fall, int32_t levels, ladder *o
         }
 }
 
-int16_t *pack_patch(plan *p, const engine_functions *functions, const int16_t *weight, int64_t outputs,
+int16_t *pack_patch(arena *p, const engine_functions *functions, const int16_t *weight, int64_t outputs,
                     int64_t inputs) {
     int64_t panel = functions->panel, even = round_up(inputs, 2), padded = round_up(outputs, panel);
-    int16_t *out = plan_take(p, padded * even * 2);
+    int16_t *out = arena_take(p, padded * even * 2);
     for (int64_t o = 0; out && o < outputs; o++)
         for (int64_t i = 0; i < inputs; i++)
             out[(o / panel * even + i / 2 * 2) * panel + o % panel * 2 + i % 2] = weight[o * inputs + i];
@@ -231,9 +231,9 @@ static int64_t first_read(const lapis_block *from, int64_t h, int64_t exponent) 
     return d;
 }
 
-uint16_t *pack_affinities(plan *p, const lapis_block *from, int64_t heads, const affinity_row **cut) {
+uint16_t *pack_affinities(arena *p, const lapis_block *from, int64_t heads, const affinity_row **cut) {
     const int64_t rows = heads * from->exponents, size = from->distances;
-    affinity_row *out = plan_take(p, rows * (int64_t)sizeof *out);
+    affinity_row *out = arena_take(p, rows * (int64_t)sizeof *out);
     /* Distance 0 of the first row must not lie before the table. */
     uint16_t *table = p->base ? (uint16_t *)(p->base + p->used) : NULL;
     int64_t used = size;
@@ -249,7 +249,7 @@ uint16_t *pack_affinities(plan *p, const lapis_block *from, int64_t heads, const
         }
         used += last - first + 1;
     }
-    plan_take(p, used * (int64_t)sizeof *table);
+    arena_take(p, used * (int64_t)sizeof *table);
     *cut = out;
     return table;
 }

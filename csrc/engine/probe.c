@@ -10,7 +10,7 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
     int64_t best = INT64_MAX;
     for (int32_t i = 0; i < repeats; i++) {
         int64_t from = system_thread_clock();
-        if (call->layer->spike_weight || call->layer->spike_squeezed)
+        if (call->layer->spike_weight || call->layer->spike_packed6)
             functions->spikes(call, 0, rows, scratch);
         else
             functions->linear(call, 0, rows);
@@ -20,14 +20,14 @@ static int64_t best_time(const engine_functions *functions, const linear_call *c
     return best;
 }
 
-/* The codes that go out: their range, and the minimum code that fires. */
+/* The codes that go out: their range, and the smallest that fires. */
 static void set_codes(linear *packed, int32_t low, int32_t high, int32_t min_code) {
     for (int64_t o = 0; o < packed->outputs; o++) {
         packed->lowest[o] = (int16_t)low;
         packed->span[o] = (uint8_t)(high - low);
-        if (!packed->late) continue;
-        packed->silent[o] = (uint8_t)-low;
-        packed->late[o] = (uint8_t)(min_code - 1);
+        if (!packed->below_min_code) continue;
+        packed->zero_code[o] = (uint8_t)-low;
+        packed->below_min_code[o] = (uint8_t)(min_code - 1);
     }
 }
 
@@ -48,19 +48,19 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     layer_shape shape = {outputs, inputs, low, high, (linear_kind)kind, &steps, kind != TO_STREAM};
     int64_t in_stride = code_stride(inputs), out_stride = code_stride(outputs);
     int64_t stream_stride = round_up(outputs, STREAM_UNIT);
-    plan p = {0};
+    arena p = {0};
     linear packed;
     uint8_t *in_codes, *out_codes, *scratch;
     int32_t *moving;
     int8_t *unpacked;
     for (int pass = 0; pass < 2; pass++) {
         pack_linear(&p, functions, layer, shape, forms, &packed);
-        unpacked = plan_take(&p, forms & SQUEEZED ? unpacked_bytes(functions, inputs) : 0);
-        scratch = plan_take(&p, events ? (int64_t)functions->spike_scratch(inputs, packed.most, rows) : 0);
-        in_codes = plan_take(&p, rows * in_stride);
-        out_codes = plan_take(&p, rows * out_stride);
-        moving = plan_take(&p, rows * stream_stride * 4);
-        if (!pass && !plan_open(&p)) return LAPIS_OUT_OF_MEMORY;
+        unpacked = arena_take(&p, forms & PACKED6 ? unpacked_bytes(functions, inputs) : 0);
+        scratch = arena_take(&p, events ? (int64_t)functions->spike_scratch(inputs, packed.most, rows) : 0);
+        in_codes = arena_take(&p, rows * in_stride);
+        out_codes = arena_take(&p, rows * out_stride);
+        moving = arena_take(&p, rows * stream_stride * 4);
+        if (!pass && !arena_open(&p)) return LAPIS_OUT_OF_MEMORY;
     }
     set_codes(&packed, out_low, out_high, min_code);
     for (int64_t r = 0; r < rows; r++) {
@@ -84,7 +84,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
         else
             memcpy(out + r * outputs, out_codes + r * out_stride, (size_t)outputs);
     }
-    plan_close(&p);
+    arena_close(&p);
     return LAPIS_OK;
 }
 

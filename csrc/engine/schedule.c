@@ -8,10 +8,10 @@
 
 /* Whoever is free takes the next piece of the stage at hand: a thread that comes late keeps nobody waiting, but for a
  * piece that it has begun. The claim is the stage and the next of its pieces, as many as there are members. */
-static void share_units(run *job, int32_t member) {
+static void share_units(engine_run *job, int32_t member) {
     const int64_t stages = stages_of(job->e), all = (job->units - job->solo) * stages;
     int64_t opened = -1;
-    part w = {0};
+    work_item w = {0};
     for (;;) {
         const unsigned changes = atomic_load(&job->team.changes);
         uint64_t seen = atomic_load(&job->claim);
@@ -23,7 +23,7 @@ static void share_units(run *job, int32_t member) {
         }
         if (!atomic_compare_exchange_strong(&job->claim, &seen, seen + 1)) continue;
         const int64_t unit = job->solo + stage / stages;
-        if (unit != opened) w = part_of(job, member, 0, opened = unit, job->members);
+        if (unit != opened) w = work_item_of(job, member, 0, opened = unit, job->members);
         team_hold(&job->team, member);
         run_stage(&w, stage % stages, piece);
         if (atomic_fetch_add(&job->pieces_done, 1) == job->members - 1) {
@@ -36,9 +36,9 @@ static void share_units(run *job, int32_t member) {
 }
 
 static void run_member(void *argument, int32_t member) {
-    run *job = argument;
+    engine_run *job = argument;
     for (int64_t unit; (unit = atomic_fetch_add(&job->next, 1)) < job->solo;) {
-        part w = part_of(job, member, member, unit, 1);
+        work_item w = work_item_of(job, member, member, unit, 1);
         for (int64_t stage = 0; stage < stages_of(job->e); stage++) run_stage(&w, stage, 0);
         if (atomic_fetch_add(&job->finished, 1) == job->solo - 1) team_notify(&job->team);
     }
@@ -58,14 +58,14 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     lapis_engine *e = engine;
     int64_t units = (batch + e->unit_images - 1) / e->unit_images;
     int64_t even = (batch + units - 1) / units;
-    run job = {.e = e,
-               .images = images,
-               .batch = batch,
-               .images_per_unit = even,
-               .units = (batch + even - 1) / even,
-               .scores = scores,
-               .nanoseconds = nanoseconds,
-               .trace = trace};
+    engine_run job = {.e = e,
+                      .images = images,
+                      .batch = batch,
+                      .images_per_unit = even,
+                      .units = (batch + even - 1) / even,
+                      .scores = scores,
+                      .nanoseconds = nanoseconds,
+                      .trace = trace};
     job.solo = job.units / e->threads * e->threads;
     /* A run that all threads share tells whether all of them help. */
     const int shared = e->threads > 1 && !job.solo;

@@ -21,38 +21,39 @@ typedef struct {
     float tree[TREE_DEPTH][64];
 } ladder;
 
-/* Weights that may be squeezed: 64 six-bit ones in 48 bytes, 32 of them the lower four bits of the weight plus 32
- * (those of weight i + 32 above those of weight i) and 16 the upper two (those of weight i + 16 j at bit 2 j). */
-enum { SQUEEZED_WEIGHTS = 64, SQUEEZED_BYTES = 48, SQUEEZED_BIAS = 32 };
+/* Weights that may be packed in six bits: 64 six-bit ones in 48 bytes, 32 of them the lower four bits of the weight
+ * plus 32 (those of weight i + 32 above those of weight i) and 16 the upper two (those of weight i + 16 j at bit 2 j).
+ */
+enum { PACKED6_WEIGHTS = 64, PACKED6_BYTES = 48, PACKED6_BIAS = 32 };
 
 /* A linear layer as the kernels read it. Weights lie in panels of outputs, [outputs / panel][groups][panel][4]: four
  * inputs of one output in a dword. */
 typedef struct {
     int64_t outputs, inputs, groups, panels;
-    const int8_t *weight;    /* NULL: squeezed, or only for events */
-    const uint8_t *squeezed; /* the same; unpacked panel by panel */
-    int32_t *start;          /* [padded outputs] low times the sum of the output's weights */
-    float *scale, *shift;    /* [padded outputs] */
-    int16_t *lowest;         /* [padded outputs] the lowest code, for TO_CODES */
-    uint8_t *span;           /* [padded outputs] the greatest code less the lowest */
+    const int8_t *weight;   /* NULL: packed6, or only for events */
+    const uint8_t *packed6; /* the same; unpacked panel by panel */
+    int32_t *start;         /* [padded outputs] low times the sum of the output's weights */
+    float *scale, *shift;   /* [padded outputs] */
+    int16_t *lowest;        /* [padded outputs] the lowest code, for TO_CODES */
+    uint8_t *span;          /* [padded outputs] the greatest code less the lowest */
     /* [padded outputs] zero less the lowest code, and the largest size of a code that misses its deadline and becomes
-     * zero; both for TO_CODES and TO_LADDER. NULL: none is late. */
-    uint8_t *silent, *late;
+     * zero; both for TO_CODES and TO_LADDER. NULL: every code is in time. */
+    uint8_t *zero_code, *below_min_code;
     int32_t *period; /* [panels] groups that can be summed in 16 bits whatever the codes are */
     linear_kind kind;
     const ladder *steps; /* for TO_LADDER */
     int32_t low, most;   /* the lowest code that comes in, and the greatest absolute value */
     /* For layers that may run by events, else NULL: [outputs / spike_panel][inputs][spike_panel] as interleaving wants
-     * them, less `spike_least`; and the sum of codes of one sign that 16 bits can take. */
+     * them, less `spike_low`; and the sum of codes of one sign that 16 bits can take. */
     const int8_t *spike_weight;
-    const uint8_t *spike_squeezed;
-    int32_t spike_least, segment_sum;
+    const uint8_t *spike_packed6;
+    int32_t spike_low, segment_sum;
     const uint64_t *picks; /* [256] the positions of a byte's bits, first ones first */
 } linear;
 
 typedef struct {
     const linear *layer;
-    int8_t *unpacked; /* for squeezed weights: a panel, or a block of one */
+    int8_t *unpacked; /* for weights in six bits: a panel, or a block of one */
     const uint8_t *codes;
     int64_t code_stride;
     uint8_t *out; /* TO_CODES, TO_LADDER */
@@ -68,7 +69,7 @@ typedef struct {
     double eps;
     const float *gain, *shift;
     float low, high;
-    int32_t late; /* the largest size of a code that becomes zero */
+    int32_t below_min_code; /* the largest size of a code that becomes zero */
 } norm_call;
 
 /* Patches int16 [rows, inputs] times weights int16 in panels [outputs / panel][inputs / 2][panel][2]. */
@@ -82,14 +83,14 @@ typedef struct {
 /* Mixed values to codes: clamp(floor(fl(fl(fl(acc) factor scale) + shift))) - low. */
 typedef struct {
     float scale, shift, low, high;
-    int32_t late; /* the largest size of a code that becomes zero */
+    int32_t below_min_code; /* the largest size of a code that becomes zero */
 } readout_call;
 
 typedef struct {
     int64_t panel;   /* outputs of a panel */
     int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
-    int unsqueezes;  /* whether weights may be squeezed */
+    int unpacks6;    /* whether weights may be packed in six bits */
     /* Rows of a layer by their events; 0 and NULL: always dense. */
     int64_t spike_panel;   /* outputs of a panel */
     int64_t spike_block;   /* inputs that are worked on together */
@@ -116,8 +117,8 @@ static inline int32_t within(int64_t x, int32_t limit) {
 }
 
 /* A code - low that missed its deadline is that of zero. */
-static inline uint8_t on_time(uint8_t code, int32_t silent, int32_t late) {
-    return (uint8_t)(code - silent > late || silent - code > late ? code : silent);
+static inline uint8_t drop_below(uint8_t code, int32_t zero_code, int32_t below_min_code) {
+    return (uint8_t)(code - zero_code > below_min_code || zero_code - code > below_min_code ? code : zero_code);
 }
 
 /* m = floor((2 S1 + D) / 2D), the integer nearest to the mean of a token whose sum is S1. */

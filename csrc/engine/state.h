@@ -36,7 +36,7 @@ typedef struct {
     uint32_t *mass;         /* [H, N] */
     unsigned char *scratch; /* of the attention kernel, and of event-driven layers */
     int16_t *token;         /* [D, padded to 16] */
-    int8_t *unpacked;       /* weights of a panel, where they are squeezed */
+    int8_t *unpacked;       /* weights of a panel, where they are packed */
 } thread_memory;
 
 struct lapis_engine {
@@ -56,7 +56,7 @@ struct lapis_engine {
     int plain_head; /* whether a weight of -32768 keeps products from being summed in pairs */
     unit_memory *units;
     thread_memory *memory;
-    plan weights, work;
+    arena weights, work;
     int64_t weight_bytes, work_bytes;
 };
 
@@ -74,11 +74,11 @@ typedef struct {
     atomic_int_fast64_t slept; /* nanoseconds that threads waited asleep */
     int32_t members;           /* threads that take part */
     team team;                 /* its changes: a stage ended, or the last solo unit */
-} run;
+} engine_run;
 
 /* One thread's part in one unit, stage by stage. */
 typedef struct {
-    run *job;
+    engine_run *job;
     const lapis_engine *e;
     unit_memory u;
     thread_memory *mine;
@@ -86,7 +86,7 @@ typedef struct {
     int64_t pieces, piece;       /* into which a stage is cut, and the one that is worked on */
     int64_t from, to;            /* the piece's rows */
     int64_t clock;
-} part;
+} work_item;
 
 /* The embedding, the first block's queries, two stages for each block, the head. All threads meet between two stages;
  * only attention reads other tokens than its own, so what lies between two attentions is one stage. */
@@ -106,8 +106,8 @@ static inline lapis_pairs pairs_of(const lapis_engine *e) {
 }
 
 /* What `thread` has to do with a unit that lies in the given memory, cut into `pieces` at every stage. */
-part part_of(run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces);
+work_item work_item_of(engine_run *job, int32_t thread, int32_t memory, int64_t unit, int64_t pieces);
 
-void run_stage(part *w, int64_t stage, int64_t piece);
+void run_stage(work_item *w, int64_t stage, int64_t piece);
 
 #endif

@@ -24,7 +24,7 @@ static team_member *lend_core(team *t, int32_t *looked) {
         team_member *other = &t->members[*looked];
         if (!thread_of(other).handle || atomic_load(&other->state) == RESTING) continue;
         if (!system_waits(thread_of(other))) return NULL;
-        atomic_store(&other->lodges, 1);
+        atomic_store(&other->is_migrated, 1);
         system_bring(thread_of(other), &t->cores);
         return other;
     }
@@ -33,7 +33,7 @@ static team_member *lend_core(team *t, int32_t *looked) {
 
 /* Afterwards it goes to another core again. There it may have to wait, but with no piece in hand. */
 static void part_from(team *t, team_member *guest) {
-    if (atomic_load(&guest->state) == FREE && atomic_exchange(&guest->lodges, 0))
+    if (atomic_load(&guest->state) == FREE && atomic_exchange(&guest->is_migrated, 0))
         system_send_off(thread_of(guest), &t->cores);
 }
 

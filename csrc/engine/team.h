@@ -21,7 +21,7 @@ typedef struct {
     team *of;
     _Atomic(void *) thread; /* as system_thread names it; NULL before it is known */
     atomic_int state;
-    atomic_int lodges; /* on the core that another member lent to it */
+    atomic_int is_migrated; /* on the core that another member lent to it */
 } team_member;
 
 struct team {

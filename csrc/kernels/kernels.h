@@ -107,8 +107,8 @@ static inline const uint16_t *affinities_of(const integer_attention_call *call, 
     return call->table + (call->cut ? call->cut[row].at : row * call->size);
 }
 
-/* Carve `bytes` from a scratch buffer, keeping every piece on its own cache line. */
-static inline void *carve(unsigned char **scratch, int64_t bytes) {
+/* Take `bytes` from a scratch buffer, keeping every piece on its own cache line. */
+static inline void *scratch_alloc(unsigned char **scratch, int64_t bytes) {
     void *piece = *scratch;
     *scratch += round_up(bytes, 64);
     return piece;

@@ -64,7 +64,7 @@ static size_t code_bytes(const lapis_pairs *p) {
 
 static int distance(const distance_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
-    uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
+    uint8_t *q = scratch_alloc(&scratch, p->rows * p->channels), *k = scratch_alloc(&scratch, p->keys * p->channels);
     int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     int64_t out = ((own.b * p->heads + own.h) * p->rows + own.from) * p->keys;
@@ -91,8 +91,8 @@ static int slope(int32_t relation, int difference) {
 int scalar_gradient(const gradient_call *call, int64_t b, int64_t h, const span rows[SIDES], unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     int64_t channels = p->channels, bh = b * p->heads + h;
-    uint8_t *q = carve(&scratch, p->rows * channels), *k = carve(&scratch, p->keys * channels);
-    double *sum = carve(&scratch, channels * (int64_t)sizeof(double));
+    uint8_t *q = scratch_alloc(&scratch, p->rows * channels), *k = scratch_alloc(&scratch, p->keys * channels);
+    double *sum = scratch_alloc(&scratch, channels * (int64_t)sizeof(double));
     int status = scalar_codes(p, call->q, call->k, (head_rows){b, h, 0, p->rows}, channels, q, k);
     if (status) return status;
     const float *g = call->grad + bh * p->rows * p->keys;
@@ -135,9 +135,9 @@ static int row_distances(const lapis_pairs *p, const uint8_t *q, const uint8_t *
 int scalar_attention(const attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     const int64_t h = own.h;
-    uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
-    int32_t *d = carve(&scratch, p->keys * 4);
-    double *sum = carve(&scratch, p->channels * 8);
+    uint8_t *q = scratch_alloc(&scratch, p->rows * p->channels), *k = scratch_alloc(&scratch, p->keys * p->channels);
+    int32_t *d = scratch_alloc(&scratch, p->keys * 4);
+    double *sum = scratch_alloc(&scratch, p->channels * 8);
     int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     const float *table = call->table + h * call->size;
@@ -170,8 +170,8 @@ int scalar_attention(const attention_call *call, head_rows own, unsigned char *s
 static int integer_attention(const integer_attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     const int64_t h = own.h;
-    uint8_t *q = carve(&scratch, p->rows * p->channels), *k = carve(&scratch, p->keys * p->channels);
-    int32_t *d = carve(&scratch, p->keys * 4);
+    uint8_t *q = scratch_alloc(&scratch, p->rows * p->channels), *k = scratch_alloc(&scratch, p->keys * p->channels);
+    int32_t *d = scratch_alloc(&scratch, p->keys * 4);
     int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
     if (status) return status;
     for (int64_t i = own.from; i < own.to; i++) {

@@ -57,8 +57,8 @@ enum {
         x = join_(x, _mm_shuffle_epi32(x, 0x4e));                                     \
         return _mm_cvtsi128_si32(join_(x, _mm_shuffle_epi32(x, 0xb1)));               \
     }
-JOINED_LANES(least_lane, _mm_min_epi32)
-JOINED_LANES(greatest_lane, _mm_max_epi32)
+JOINED_LANES(min_lane, _mm_min_epi32)
+JOINED_LANES(max_lane, _mm_max_epi32)
 JOINED_LANES(sum_of_lanes, _mm_add_epi32)
 
 /* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then

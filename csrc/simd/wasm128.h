@@ -42,8 +42,8 @@ typedef v128_t floats;
         a = join_(a, wasm_i32x4_shuffle(a, a, 2, 3, 0, 1));                                \
         return wasm_i32x4_extract_lane(join_(a, wasm_i32x4_shuffle(a, a, 1, 0, 3, 2)), 0); \
     }
-JOINED_LANES(least_lane, min_s32)
-JOINED_LANES(greatest_lane, max_s32)
+JOINED_LANES(min_lane, min_s32)
+JOINED_LANES(max_lane, max_s32)
 
 INLINE int greatest_u8(ints a) {
     uint8_t bytes[16], most = 0;
