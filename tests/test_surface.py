@@ -38,7 +38,7 @@ SURFACE: dict[str, set[str]] = {
         "CONVENTIONS", "Activities", "Costs", "Estimate", "energy_of", "estimate", "load_costs", "load_tally",
         "save_tally", "side_by_side", "tables",
     },
-    "lapis.report": {"Explained", "energy_chart", "explain", "figures", "write_page"},
+    "lapis.report": {"Explained", "energy_chart", "explain", "write_page"},
 }  # fmt: skip
 ROOMS_WITHOUT_TORCH = ["relations", "ops", "deploy", "pack", "models", "runtime", "energy"]
 

@@ -19,7 +19,7 @@ from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
-from lapis.report import checks
+from lapis.report import demo as checks
 from lapis.runtime import Session
 from tests.networks import small_config, small_model
 

@@ -79,7 +79,7 @@ def explain_rule() -> Callable[..., Made]:
 @pytest.fixture(scope="session")
 def explain_deployed() -> Callable[[str], Made]:
     from lapis.convert.fold import from_model
-    from lapis.report.page.from_network import explain_network
+    from lapis.report.page.explain import explain_network
 
     @cache
     def make(name: str) -> Made:
@@ -97,7 +97,7 @@ def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     from lapis.cli import demo
     from lapis.convert.fold import from_model
     from lapis.data.cifar_sample import CIFAR10_CLASSES
-    from lapis.report.page.demo_page import write_report
+    from lapis.report.demo import write_report
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12), seed=2)
@@ -115,8 +115,7 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from lapis.convert.fold import from_model
     from lapis.data.cifar_sample import load_sample
     from lapis.data.class_folders import open_class_folders
-    from lapis.report.answers import answer_images
-    from lapis.report.page.finetune_page import FineTuneResults
+    from lapis.report.finetune import FineTuneResults, answer_images
     from lapis.runtime.session import Session
 
     folder = tmp_path_factory.mktemp("finetune")

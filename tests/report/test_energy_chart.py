@@ -11,7 +11,7 @@ from PIL import Image
 from lapis import preset
 from lapis.energy import estimate
 from lapis.errors import LapisError
-from lapis.report.energy_chart import energy_chart
+from lapis.report.charts import energy_chart
 from lapis.trace import POINTS
 
 CONFIG = preset("lapis_tiny").deployed()
@@ -46,6 +46,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(LapisError, match="pip install"):
         energy_chart(estimate(CONFIG, dict.fromkeys(POINTS, 0.3)), tmp_path / "energy.png")

@@ -20,7 +20,7 @@ from lapis.deploy.simulate import Events
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.report.neuron_figure import neuron_figure
+from lapis.report.charts import neuron_figure
 from lapis.trace import POINTS, Tally
 
 BATCH = 4

@@ -22,11 +22,13 @@ from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.images import Labels
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.preprocess import Pixels
-from lapis.report import checks
+from lapis.report import demo as checks
+from lapis.report.demo import DemoResults, Pages, facts, write_report
 from lapis.report.page import write_page
-from lapis.report.page.demo_page import DemoResults, Pages, facts, write_report
-from lapis.report.page.from_network import explain_network
+from lapis.report.page.explain import explain_network
 from lapis.report.page.live import write_live_page
+from lapis.report.page.page import int8_ratio
+from lapis.runtime.accuracy import evaluate_session
 
 MODEL = "lapis_tiny_cifar10"
 SHOWN = 12
@@ -106,7 +108,7 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
             f"{agreement.differing:,} of {agreement.codes:,} codes differ{verdict}",
         )
 
-    accuracy = checks.measure_accuracy(subject, images, labels)
+    accuracy = evaluate_session(subject.session, images, labels)
     report("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
     if subject.network.trained_slice:
         report("", trained_on_note(len(subject.network.trained_slice)))
@@ -115,7 +117,7 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
     report(
         "energy",
         f"estimated {energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than dense FP32, "
-        f"{checks.int8_ratio(subject.config, tally):.1f} less than dense int8 ({energy.convention.name} convention)",
+        f"{int8_ratio(subject.config, tally):.1f} less than dense int8 ({energy.convention.name} convention)",
     )
 
     speed = checks.measure_speed(subject, images[0])

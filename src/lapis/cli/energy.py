@@ -27,7 +27,7 @@ from lapis.energy.operations import MEMORY, Memory
 from lapis.energy.paper import Solution, figures, solve_base, solve_large
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report import energy_table
-from lapis.report.energy_chart import energy_chart
+from lapis.report.charts import energy_chart
 from lapis.runtime import Session
 from lapis.trace import POINTS, Point, Tally
 

@@ -16,8 +16,8 @@ from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option
 from lapis.errors import LapisError
 from lapis.report.page import write_page
+from lapis.report.page.explain import explain
 from lapis.report.page.live import write_live_page
-from lapis.report.page.open import explain
 
 # Progress is shown only where there is something to wait for.
 PATIENCE_SECONDS = 2.0

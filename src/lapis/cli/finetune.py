@@ -16,8 +16,7 @@ from lapis.cli.completion import MODEL
 from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
 from lapis.data.class_folders import SplitImages, open_class_folders
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
-from lapis.report.answers import answer_images
-from lapis.report.page.finetune_page import FineTuneResults, write_finetune_page
+from lapis.report.finetune import FineTuneResults, answer_images, write_finetune_page
 from lapis.runtime.session import NUMPY, Session
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""Pages and figures of what Lapis computes: the explain page, figures for notebooks, energy charts."""
+"""Pages and charts of what Lapis computes: the explain page, the reports of commands, energy tables."""
 
-from lapis.report import figures
-from lapis.report.energy_chart import energy_chart
+from lapis.report.charts import energy_chart
 from lapis.report.page import Explained, write_page
-from lapis.report.page.open import explain
+from lapis.report.page.explain import explain
 
-__all__ = ["Explained", "energy_chart", "explain", "figures", "write_page"]
+__all__ = ["Explained", "energy_chart", "explain", "write_page"]

@@ -17,8 +17,8 @@ from lapis.codes import pow2_exponent
 from lapis.ops.l1_distance.reference import l1_distance
 from lapis.ops.row_scale.reference import exact_rows, pow2_rows, row_exponent
 from lapis.report.page import Explained
+from lapis.report.page.evidence import rollout
 from lapis.report.page.page import SCRIPTS, fill, payload, write_html
-from lapis.report.page.rollout import rollout
 
 # numpy's exp and the browser's may differ in the last bit, and sums are taken in another order.
 RELATIVE = 1e-12
@@ -45,8 +45,8 @@ def distances(explained: Explained, block: int) -> npt.NDArray[np.int64]:
     from lapis.positions import relative_offsets
 
     total = l1_distance(heads(explained, block, "q"), heads(explained, block, "k")).astype(np.int64)
-    if explained.delays is not None:
-        total += explained.delays[block][relative_offsets(explained.config.grid)].transpose(2, 0, 1)
+    if explained.attention.delays is not None:
+        total += explained.attention.delays[block][relative_offsets(explained.config.grid)].transpose(2, 0, 1)
     return total
 
 
@@ -58,7 +58,7 @@ def test_the_browser_computes_what_the_operator_defines(
     page = open_page(explained)
     for block in range(explained.config.depth):
         distance = distances(explained, block)
-        log_affinity = -distance / explained.tau[block][:, None, None]
+        log_affinity = -distance / explained.attention.tau[block][:, None, None]
         scale = pow2_rows if explained.config.row_scale == "pow2" else exact_rows
         weights, exponents = scale(log_affinity), row_exponent(log_affinity)
         for head in range(explained.config.heads):

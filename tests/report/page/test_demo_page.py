@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lapis.report.page.demo_page import DemoResults, facts
+from lapis.report.demo import DemoResults, facts
 
 
 def test_the_report_shows_every_figure(demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:

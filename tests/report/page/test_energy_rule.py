@@ -10,7 +10,7 @@ import pytest
 
 from lapis.energy import CONVENTIONS, Activities, estimate
 from lapis.energy.counts import needed_points
-from lapis.report.page.energy_rule import SILENT, energy_rule
+from lapis.report.page.live import SILENT, energy_rule
 from lapis.report.page.page import energy_rows
 from tests.networks import small_config
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 from lapis.deploy.synthetic import random_network
 from lapis.report import explain
+from lapis.report.finetune import write_finetune_page
 from lapis.report.page import page as page_module
 from lapis.report.page import write_page
-from lapis.report.page.finetune_page import write_finetune_page
-from lapis.report.page.from_network import explain_network
+from lapis.report.page.explain import explain_network
 from lapis.report.page.live import write_live_page
 from tests.networks import images_for, small_config
 
@@ -35,10 +35,8 @@ VIEWS: dict[str, dict[str, Any]] = {
 }
 # Blocks and heads of Lapis-L, at a width that a test can run.
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
-# Weights with signs, gates of channels, gates of tokens, and a table by distance.
-RULES = {"explain-signed": "esdsa", "explain-gates": "sdsa", "explain-tokens": "qkformer"}
 KINDS = (
-    *("explain", "explain-large", "explain-cut", "explain-torch", *RULES, "explain-shifts", "explain-live"),
+    *("explain", "explain-large", "explain-cut", "explain-torch", "explain-recorded", "explain-shifts", "explain-live"),
     *("demo", "finetune"),
 )
 # Text that a reader takes in at a glance: one line, never cut.
@@ -62,8 +60,7 @@ def pages(
     large = explain_network(network, images_for(network, 1)[0], model="large")
     write_page(files["explain-large"], large)
     write_page(files["explain-torch"], explain_torch("exact rows").explained)
-    for kind, rule in RULES.items():
-        write_page(files[kind], explain_rule(rule).explained)
+    write_page(files["explain-recorded"], explain_rule("gaussian").explained)
     write_page(files["explain-shifts"], explain_deployed("shifts").explained)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_module, "payload", partial(page_module.payload, limit=40_000))

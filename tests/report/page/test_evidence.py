@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from lapis.deploy import integer
-from lapis.errors import LapisError
 from lapis.report.page import evidence
-from lapis.report.page.evidence import by_occlusion, centred, final_stream
-from lapis.report.page.from_network import explain_network
-from lapis.report.page.rollout import mean_attention, rollout
+from lapis.report.page.evidence import by_occlusion, centred, final_stream, mean_attention, rollout
+from lapis.report.page.explain import explain_network
 from lapis.runtime.session import Session
 
 
@@ -81,14 +79,6 @@ def test_an_image_is_cropped_once(explain_deployed: Callable[[str], Any]) -> Non
     explained = explain_network(cropped, image, evidence=False)
     np.testing.assert_array_equal(explained.logits, Session(cropped).run(image)[0])
     assert explained.evidence is None
-
-
-def test_evidence_of_another_network_is_refused(explain_deployed: Callable[[str], Any]) -> None:
-    explained = explain_deployed("unsigned").explained
-    for change, says in (({"classes": (7,)}, "evidence for class 7"), ({"side": 2}, "on 2 x 2 tiles")):
-        other = dataclasses.replace(explained.evidence, **change)
-        with pytest.raises(LapisError, match=says):
-            dataclasses.replace(explained, evidence=other)
 
 
 @pytest.mark.parametrize("name", ["unsigned", "signed", "relative"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapis.report.page.finetune_page import FineTuneResults, facts, write_finetune_page
+from lapis.report.finetune import FineTuneResults, facts, write_finetune_page
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_worst_mistake_comes_first(results: FineTuneResults) -> None:
 def test_many_classes_are_listed_and_not_drawn(
     results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lapis.report.page.finetune_page.MATRIX_CLASSES", 2)
+    monkeypatch.setattr("lapis.report.finetune.MATRIX_CLASSES", 2)
     shown = write_finetune_page(tmp_path / "report.html", results)
     assert shown["confusion"] is None
     page = open_file(tmp_path / "report.html")

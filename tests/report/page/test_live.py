@@ -19,7 +19,7 @@ from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.report.page import live
-from lapis.report.page.from_network import explain_network
+from lapis.report.page.explain import explain_network
 from lapis.report.page.live import Sample, live_payload, packaged_samples, render_live, write_live_page
 from lapis.report.page.page import fill, payload, write_html
 from lapis.trace import POINTS

@@ -21,7 +21,8 @@ SENTENCES = """() => {
                 Lapis.page.set({ block, head, query });
                 const { textContent } = document.getElementById("readout-says");
                 const { hidden } = document.getElementById("readout-wrong");
-                found.add(`${/\\d+ of \\d+ codes equal what the network fired/.exec(textContent)?.[0]}${hidden ? "" : " ERROR"}`);
+                const said = /\\d+ of \\d+ codes equal what the network fired/.exec(textContent)?.[0];
+                found.add(`${said}${hidden ? "" : " ERROR"}`);
             }
     return [...found];
 }"""

@@ -19,13 +19,6 @@ Charts.colour = (share) => {
 /** The palette from low to high, for a legend. */
 Charts.colours = () => [0, 0.25, 0.5, 0.75, 1].map(Charts.colour);
 
-/** Colour of a share -1..1: orange below zero, a light grey at zero, blue above. */
-Charts.diverging = (share) => {
-  const end = share < 0 ? [213, 94, 0] : [0, 114, 178];
-  const size = Math.min(1, Math.abs(share)) ** 0.7;
-  return `rgb(${end.map((c) => Math.round(242 + (c - 242) * size)).join(" ")})`;
-};
-
 /** Blue for a share above zero, orange below; the nearer to zero, the more of the image is left. */
 Charts.twoSided = (share) => ({
   fill: share >= 0 ? "rgb(0 114 178)" : "rgb(213 94 0)",
@@ -273,17 +266,6 @@ Charts.weights = (host, { W, chosen, label }) => {
     `W = ${Charts.number(W[chosen])}`,
   );
   Charts.make("text", { x: LEFT, y: height - 6, class: "tick" }, svg, `all ${W.length} keys, the largest weight first`);
-};
-
-/** One cell per token or channel: strong where it passes, faint where it is closed. */
-Charts.gates = (host, { open, order, label }) => {
-  const { svg, width, height } = Charts.canvas(host, 64, label);
-  const each = (width - LEFT - RIGHT) / open.length;
-  open.forEach((passes, n) => {
-    const place = { x: LEFT + n * each + each * 0.08, y: 6, width: each * 0.84, height: 30 };
-    Charts.make("rect", { ...place, rx: 1.5, class: passes ? "bar" : "bar later" }, svg);
-  });
-  Charts.make("text", { x: LEFT, y: height - 8, class: "tick" }, svg, order);
 };
 
 /** The codes that a token reads out, as bars, and a mark where the network fired the same. */

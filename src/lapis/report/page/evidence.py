@@ -1,24 +1,35 @@
-"""Which patches raised or lowered each of the likeliest classes of one run.
+"""What decided: which patches raised or lowered each of the likeliest classes, and where the network looked.
 
 The score of a class is its logit less the mean of all logits: the softmax sees only such differences. A network that
 averages its patches adds up one share per patch in its linear head, so these shares are its own account. A network that
 reads its class token has no such sum; there each tile of patches is hidden in turn and the network runs again.
+
+Attention rollout follows where the network looked, not what it read there: r = e prod_l (I + A_l) / 2 from the last
+block to the first. A_l is the mean over the heads of the rows of weights, each scaled to sum to one; of weights below
+zero the size counts. e is the class token, or all patches alike where the network averages them. The halves stand for
+the residual path. A block whose rule gives no weights to pairs counts as one in which every token keeps to itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int32, add_to_stream
+from lapis.deploy.leak import MANTISSA_BITS
 from lapis.deploy.network import Network
+from lapis.ops.l1_distance import l1_distance
+from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels
 from lapis.trace import Trace
+
+if TYPE_CHECKING:
+    from lapis.report.page.explained import Explained
 
 TOP_CLASSES = 5
 # One run per hidden tile; a finer grid is hidden in tiles of several patches.
@@ -27,7 +38,7 @@ BATCH = 16
 
 Method = Literal["head", "occlusion"]
 # Images (B, S, S, 3) to real logits (B, classes).
-Run = Callable[[Pixels], npt.NDArray[Any]]
+RunImages = Callable[[Pixels], npt.NDArray[Any]]
 # Called with the number of runs done and the number of all.
 Progress = Callable[[int, int], None]
 
@@ -82,7 +93,7 @@ def tile_side(grid: int) -> int:
 
 
 def by_occlusion(
-    run: Run, pixels: Pixels, logits: npt.NDArray[Any], patch_size: int, progress: Progress | None = None
+    run: RunImages, pixels: Pixels, logits: npt.NDArray[Any], patch_size: int, progress: Progress | None = None
 ) -> Evidence:
     """score - score with the tile hidden, for the top classes of `logits` (classes,); pixels (S, S, 3)."""
     grid = pixels.shape[0] // patch_size
@@ -133,3 +144,54 @@ def final_stream(network: Network, images: Pixels, trace: Trace) -> Int32:
         stream = add_to_stream(stream, block.proj.pre(trace[index, "readout"]))
         stream = add_to_stream(stream, block.fc2.pre(trace[index, "mlp_hidden"]))
     return stream
+
+
+def rollout(explained: Explained) -> npt.NDArray[np.float64] | None:
+    """The share (N,) of every token; the shares sum to one. None where no block gives weights to pairs."""
+    config, recorded = explained.config, explained.attention.recorded
+    if recorded is not None and all(weights is None for weights in recorded):
+        return None
+    share = np.zeros(config.tokens)
+    if config.mean_pooling:
+        share[1:] = 1 / (config.tokens - 1)
+    else:
+        share[0] = 1.0
+    for block in reversed(range(config.depth)):
+        share = (share + share @ mean_attention(explained, block)) / 2
+    return share
+
+
+def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
+    """A_l (N, N): the rows of a block, averaged over its heads."""
+    rows = _sizes(explained, block)
+    total = rows.sum(axis=-1, keepdims=True)
+    # A query that weighs no key keeps to itself.
+    own = np.eye(explained.config.tokens)
+    return np.asarray(np.where(total > 0, rows / np.where(total > 0, total, 1.0), own).mean(axis=0))
+
+
+def _sizes(explained: Explained, block: int) -> npt.NDArray[np.float64]:
+    """Rows (H, N, N) that are proportional to the sizes of the weights."""
+    if explained.attention.recorded is not None:
+        weights = explained.attention.recorded[block]
+        tokens = explained.config.tokens
+        return np.zeros((explained.config.heads, tokens, tokens)) if weights is None else np.abs(weights)
+    log_a = log_affinity(explained, block)
+    return np.asarray(np.exp(log_a - log_a.max(axis=-1, keepdims=True)))
+
+
+def log_affinity(explained: Explained, block: int) -> npt.NDArray[np.float64]:
+    """ln A (H, N, N) of a run whose affinities follow from the distances of codes."""
+    config, source = explained.config, explained.attention
+    q, k = (
+        explained.trace[block, point][0].reshape(config.tokens, config.heads, -1).swapaxes(0, 1) for point in ("q", "k")
+    )
+    distance = np.asarray(l1_distance(q, k), dtype=np.int64)
+    if source.stored is not None:
+        mantissa, exponent = (each[block].astype(np.float64) for each in source.stored)
+        stored = np.log(mantissa) - (MANTISSA_BITS + exponent) * np.log(2.0)
+        return np.take_along_axis(stored[:, None], distance, axis=-1)
+    assert source.tau is not None
+    if source.delays is not None:
+        distance += source.delays[block][relative_offsets(config.grid)].transpose(2, 0, 1)
+    return np.asarray(-distance / source.tau[block][:, None, None])

@@ -18,7 +18,7 @@ from lapis.nn.relations import Pairwise, with_tau
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.report.page.evidence import Progress, by_occlusion
-from lapis.report.page.explained import Explained, ReadoutScale, Recorded, check_explainable
+from lapis.report.page.explained import AttentionSource, Explained, ReadoutScale, check_explainable
 from lapis.trace import Trace
 
 
@@ -46,17 +46,13 @@ def explain_model(
 
     logits, trace = network.watch(prepared(image[None]))
     answer = logits[0].double().cpu().numpy()
-    leaks = rule_of(network.config.relation).stored == "leak"
     return Explained(
         config=network.config,
         image=image,
         class_names=class_names,
         logits=answer,
         trace=trace,
-        tau=np.stack([_numpy(with_tau(block.attn.relation).tau) for block in network.blocks]) if leaks else None,
-        delays=_delays(network) if leaks else None,
-        recorded=None if leaks else tuple(recorded(block.attn, trace) for block in network.blocks),
-        readout=_readout(network),
+        attention=AttentionSource(**_source(network, trace)),
         evidence=by_occlusion(run, image, answer, network.config.patch_size, progress) if evidence else None,
         executor="PyTorch, the quantized network in FP32",
         **details,
@@ -64,22 +60,28 @@ def explain_model(
 
 
 @torch.no_grad()
-def recorded(attention: Attention, trace: Trace) -> Recorded:
-    """What the rule of a block made of the codes of one image: its weights, or what it let pass."""
+def _source(network: LapisViT, trace: Trace) -> dict[str, Any]:
+    """Time constants and delays of a rule that leaks; of another, the weights that it gave in this run."""
+    readout = _readout(network)
+    if rule_of(network.config.relation).stored != "leak":
+        return {"recorded": tuple(_weights(block.attn, trace) for block in network.blocks), "readout": readout}
+    relations = [with_tau(block.attn.relation) for block in network.blocks]
+    # round(tau_h (b_max - b)) (L, E, H).
+    delays = [_numpy(each.position.steps(each.tau)) for each in relations if each.position is not None]
+    return {
+        "tau": np.stack([_numpy(each.tau) for each in relations]),
+        "delays": np.stack(delays).astype(np.int64) if delays else None,
+        "readout": readout,
+    }
+
+
+def _weights(attention: Attention, trace: Trace) -> np.ndarray | None:
+    """W (H, N, N) of a block on one image; None where its rule gives pairs none."""
+    if not isinstance(attention.relation, Pairwise):
+        return None
     q, k, v = (by_head(trace[attention.index, point], attention.heads) for point in ("q", "k", "v"))
-    (q, k), v = attention.taken(torch.stack([q, k]), v)
-    relation = attention.relation
-    if isinstance(relation, Pairwise):
-        return Recorded(weights=_numpy(relation.weights(q, k)[0]))
-    gates = relation.gates(q, k, v)
-    return Recorded() if gates is None else Recorded(gates=_numpy(gates[0]) > 0)
-
-
-def _delays(model: LapisViT) -> np.ndarray | None:
-    """round(tau_h (b_max - b)) (L, E, H)."""
-    relations = [with_tau(block.attn.relation) for block in model.blocks]
-    tables = [_numpy(each.position.steps(each.tau)) for each in relations if each.position is not None]
-    return np.stack(tables).astype(np.int64) if tables else None
+    (q, k), _ = attention.taken(torch.stack([q, k]), v)
+    return _numpy(attention.relation.weights(q, k)[0])
 
 
 def _readout(model: LapisViT) -> ReadoutScale | None:

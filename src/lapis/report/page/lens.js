@@ -141,17 +141,12 @@ Lapis.Lens = class {
     byId("map-says").hidden = !byId("map-says").textContent;
   }
 
-  /** What the colours show, as shares 0..1 of the range of the patches, bright for near; of weights with signs -1..1. */
+  /** What the colours show, as shares 0..1 of the range of the patches, bright for near. */
   shades(row, show = this.page.state.show) {
-    const values = { weight: row.W ?? row.G, affinity: row.A, distance: row.D }[show];
+    const values = { weight: row.W, affinity: row.A, distance: row.D }[show];
     if (!values) return { values: [], shares: [], colour: () => "transparent", ends: null };
-    if (row.G && show === "weight") return { values, shares: values, colour: Charts.colour, ends: [0, 1] };
     const patches = values.slice(1);
     const [low, high] = [Math.min(...patches), Math.max(...patches)];
-    if (this.run.signed && show === "weight") {
-      const most = Math.max(-low, high) || 1;
-      return { values, shares: values.map((value) => value / most), colour: Charts.diverging, ends: [-most, most] };
-    }
     const share = (value) => Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
     const near = (value) => (show === "distance" ? 1 - share(value) : share(value));
     return {
@@ -166,7 +161,7 @@ Lapis.Lens = class {
     const { query, show } = this.page.state;
     const { key, mapRow } = this.page;
     const { values, shares, colour, ends } = this.shades(mapRow);
-    const letter = Lapis.Rule.letter(this.run, mapRow, show);
+    const letter = { weight: "W", affinity: "A", distance: Lapis.Rule.distance(this.run) }[show];
     const paint = (button, token) => {
       button.style.setProperty("--heat", colour(shares[token]));
       button.classList.toggle("is-query", token === query);
@@ -185,9 +180,8 @@ Lapis.Lens = class {
     paint(classToken, 0);
     classToken.style.color = ends ? Charts.inkOn(colour(shares[0])) : "";
     if (!ends) return byId("map-key").replaceChildren();
-    const ramp = colour === Charts.diverging ? [-1, -0.5, 0, 0.5, 1].map(colour) : Charts.colours();
     const [left, right] = ends.map((end) => `${letter} ${Charts.number(end)}`);
-    Charts.ramp(byId("map-key"), ramp, left, right);
+    Charts.ramp(byId("map-key"), Charts.colours(), left, right);
   }
 
   drawPickers() {
@@ -263,7 +257,7 @@ Lapis.Lens = class {
   saveCsv() {
     const { grid, N } = this.run;
     const row = this.page.mapRow;
-    const columns = Object.entries({ weight: row.W, passes: row.G, affinity: row.A, distance: row.D });
+    const columns = Object.entries({ weight: row.W, affinity: row.A, distance: row.D });
     const shown = columns.filter(([, values]) => values);
     const lines = Array.from({ length: N }, (_, j) => [
       j === 0 ? "class token" : "patch",

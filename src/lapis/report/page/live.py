@@ -16,25 +16,27 @@ from typing import Any
 import numpy as np
 
 from lapis import models, pack
+from lapis.config import LapisConfig
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network, check_deployable
-from lapis.energy.counts import neurons
+from lapis.energy import CONVENTIONS, estimate
+from lapis.energy.costs import DEFAULT_TABLE
+from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Pixels
-from lapis.report.checks import INT8_COSTS
-from lapis.report.page.energy_rule import energy_rule, energy_rules
 from lapis.report.page.evidence import TOP_CLASSES, describe_occlusion, tile_side
+from lapis.report.page.explain import attention_of, open_image
 from lapis.report.page.explained import check_explainable
-from lapis.report.page.from_network import attention_of
-from lapis.report.page.open import open_image
-from lapis.report.page.page import SCRIPTS, data_url, fill, network_facts, write_html
+from lapis.report.page.page import INT8_COSTS, SCRIPTS, data_url, energy_rows, fill, network_facts, write_html
 from lapis.runtime.engine import check_runnable
 from lapis.runtime.session import Session
-from lapis.trace import POINTS
+from lapis.trace import POINTS, Point
 
 # The engine as WebAssembly, fastest first, and what each needs of a browser.
 MODULES = {"engine_relaxed.wasm": "relaxed 128-bit vectors", "engine.wasm": "128-bit vectors"}
+# The entry of a quantity that no activity changes.
+SILENT = "silent"
 # Pictures to try before there is one of the reader's own.
 SAMPLES = 10
 # app.js starts the page, so it comes last.
@@ -87,7 +89,7 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[Sample]
         "neurons": {point: neurons(config, point) for point in POINTS},
         "engines": [{"name": MODULES[name], "code": _text(module(name))} for name in MODULES],
         "file": _text(file),
-        "energy_rules": energy_rules(config),
+        "energy_rules": [energy_rule(config, name) for name in CONVENTIONS],
         "int8_rule": energy_rule(config, costs=INT8_COSTS),
         "occlusion": {"side": side, "classes": TOP_CLASSES, "says": describe_occlusion(side)},
         "samples": [{"name": sample.name, "image": data_url(sample.image)} for sample in samples],
@@ -124,3 +126,35 @@ def packaged_samples() -> list[Sample]:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def energy_rule(config: LapisConfig, convention: str = "paper", costs: str = DEFAULT_TABLE) -> dict[str, Any]:
+    """As `energy_rows`, but with what depends on activities as {silent: constant, point: slope}.
+
+    Every count of operations is a constant plus a multiple of the activity at each measuring point (`lapis.energy`),
+    and all blocks have the same shape. So the estimate of a silent network and those of networks in which one point
+    fires fully say everything: energy = silent + sum over points of (full - silent) activity.
+    """
+    points = needed_points(config)
+    silent, *full = (energy_rows(estimate(config, _firing(points, at), convention, costs)) for at in (None, *points))
+
+    def rule(number: int, name: str) -> dict[str, float]:
+        constant = silent["rows"][number]["ours"][name]
+        slopes = (each["rows"][number]["ours"][name] - constant for each in full)
+        return {SILENT: constant} | {point: slope for point, slope in zip(points, slopes, strict=True) if slope}
+
+    kept = ("convention", "counted", "node", "dense_energy_mj")
+    return {name: silent[name] for name in kept} | {
+        "rows": [
+            {
+                "operator": row["operator"],
+                "dense": row["dense"],
+                "ours": {"mj": rule(number, "mj"), "count": rule(number, "count"), "kinds": row["ours"]["kinds"]},
+            }
+            for number, row in enumerate(silent["rows"])
+        ]
+    }
+
+
+def _firing(points: tuple[Point, ...], at: Point | None) -> dict[Point, float]:
+    return {point: float(point == at) for point in points}

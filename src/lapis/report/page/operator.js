@@ -22,7 +22,7 @@ Lapis.tables = async ({ delays, stored, weights }) => {
     },
     weights: weights && {
       steps: await numbers(Float32Array, weights.steps),
-      integers: await numbers(weights.levels > 127 ? Int16Array : Int8Array, weights.integers),
+      integers: await numbers(Int8Array, weights.integers),
     },
   };
 };
@@ -118,11 +118,6 @@ Lapis.Run = class {
     return this.byDistance || Boolean(this.data.weights?.weighing.includes(block));
   }
 
-  /** Whether weights may lie below zero. */
-  get signed() {
-    return Boolean(this.data.weights?.signed);
-  }
-
   /** What maps can show. */
   get shows() {
     return this.byDistance ? ["weight", "affinity", "distance"] : ["weight", "distance"];
@@ -161,22 +156,20 @@ Lapis.Run = class {
     return { D, A: made.A, log2Z, k: exponent - made.lift, W, mass, exponent, integers: made.integers };
   }
 
-  /** W of one query as the run recorded it, or G, the tokens that pass, where the block has gates for tokens. */
+  /** W of one query as the run recorded it, where the block gives weights to pairs. */
   recorded(block, head, i) {
     const { N, H } = this;
-    const gates = this.data.gates[block];
-    if (gates?.of === "tokens") return { G: Array.from(gates.open[head], Number) };
     if (!this.weighs(block)) return {};
     const at = (this.data.weights.blocks.indexOf(block) * H + head) * N + i;
     const W = Array.from(this.weights.integers.subarray(at * N, (at + 1) * N), (z) => z * this.weights.steps[at]);
     return { W, mass: W.reduce((a, b) => a + b, 0) };
   }
 
-  /** D, A, W and G of one query, those that there are, averaged over the heads. */
+  /** D, A and W of one query, those that there are, averaged over the heads. */
   meanRow(block, i) {
     const rows = Array.from({ length: this.H }, (_, head) => this.row(block, head, i));
     const mean = (name) => rows[0][name].map((_, j) => rows.reduce((sum, row) => sum + row[name][j], 0) / rows.length);
-    const names = ["D", "A", "W", "G"].filter((name) => rows[0][name]);
+    const names = ["D", "A", "W"].filter((name) => rows[0][name]);
     return Object.fromEntries(names.map((name) => [name, mean(name)]));
   }
 
@@ -226,7 +219,8 @@ Lapis.Run = class {
     const { readout, points } = this.data;
     if (!readout || !points.includes("v") || !points.includes("readout")) return null;
     const fired = this.head(block, "readout", i, head);
-    if (!row.W) return { codes: fired, fired, equal: null };
+    // Recorded weights are rounded, too roughly to compute codes from.
+    if (!this.byDistance) return { codes: fired, fired, equal: null };
     const sums = new Float64Array(this.C);
     for (let j = 0; j < this.N; j++) {
       const weight = row.integers ? row.integers[j] : row.W[j];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 import json
 import re
@@ -19,21 +20,22 @@ import lapis
 from lapis._util.files import write_atomically
 from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
-from lapis.energy import Estimate, side_by_side
+from lapis.energy import Estimate, estimate, side_by_side
 from lapis.energy.estimate import Row
 from lapis.relations import rule_of
-from lapis.report.checks import int8_ratio
-from lapis.report.page.explained import Attention, Explained
-from lapis.report.page.rollout import rollout
-from lapis.report.page.weights import fitting_rows, gates_data, packed_size, weights_data
-from lapis.trace import Point
+from lapis.report.page.evidence import rollout
+from lapis.report.page.explained import AttentionSource, Explained
+from lapis.trace import Point, Tally
 
 # A page stays below 5 MB; this is the part for codes and for what is needed to make attention of them.
 CODES_LIMIT = 4_200_000
 # What is left out first if a network is too large for one page. Queries and keys stay, for the attention.
 EXPENDABLE: tuple[Point, ...] = ("mlp_hidden", "mlp_in", "attention_in", "readout", "v")
+# The largest integer of a recorded weight: one byte is enough for the colours of a map.
+WEIGHT_LEVELS = 127
+INT8_COSTS = "45nm_int8"
 # What the page says of a relation.
-RULE_FACTS = ("name", "equation", "system", "origin", "adapted", "normalised")
+RULE_FACTS = ("name", "equation", "normalised")
 SCRIPTS = (
     "operator.js",
     "dom.js",
@@ -56,7 +58,7 @@ def write_page(path: str | Path, explained: Explained) -> int:
 
 def render(explained: Explained) -> str:
     """The whole page as text: markup, style, script and data, with no reference to anything outside."""
-    title = f"{_best_class(explained)} · Lapis explains {explained.model or 'a network'}"
+    title = f"{explained.answer} · Lapis explains {explained.model or 'a network'}"
     return fill("explain", title, payload(explained), SCRIPTS)
 
 
@@ -69,7 +71,7 @@ def fill(verb: str, title: str, data: dict[str, Any], scripts: tuple[str, ...], 
         "@VERB@": verb,
         "@BODY@": _part(f"{verb}.html").replace("@LIVE@\n", _part("live.html") if live else "").rstrip(),
         "@ENGINE@": " 'wasm-unsafe-eval'" if live else "",
-        "@TITLE@": _escape(title),
+        "@TITLE@": html.escape(title, quote=False),
         "@STYLE@": _part("style.css"),
         # In an HTML script only '<' can end the script or start a comment; JSON allows it as an escape.
         "@DATA@": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
@@ -93,28 +95,25 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     stored = facts["stored"] or {}
     facts |= _contents(explained, limit - sum(len(each) for each in stored.values()))
     shares = rollout(explained)
-    estimates = side_by_side(config, tally)
     return facts | {
         "model": explained.model,
         "executor": explained.executor,
         "picture": explained.picture,
         "label": explained.label,
-        "note": explained.note,
         "image": data_url(explained.image),
         "logits": [float(value) for value in explained.logits],
-        "gates": gates_data(explained.recorded or ()),
         "rollout": None if shares is None else [float(f"{share:.6g}") for share in shares],
         "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
         "int8_ratio": int8_ratio(config, tally),
-        "energy": [energy_rows(estimate) for estimate in estimates],
+        "energy": [energy_rows(each) for each in side_by_side(config, tally)],
     }
 
 
-def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: Attention) -> dict[str, Any]:
+def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: AttentionSource) -> dict[str, Any]:
     """The data for the script that do not depend on an image."""
-    leak, stored, readout = attention.leak, attention.stored, attention.readout
+    delays, leak, stored, readout = attention.delays, attention.leak, attention.stored, attention.readout
     rule = rule_of(config.relation)
     return {
         "version": lapis.__version__,
@@ -126,12 +125,11 @@ def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: 
         "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
         "rule": {name: getattr(rule, name) for name in RULE_FACTS},
         "tau": None if attention.tau is None else attention.tau.astype(float).tolist(),
-        "delays": _delays(attention.delays),
+        "delays": delays if delays is None else {"offsets": delays.shape[1], "table": _packed(delays, "<u4")},
         "affinityBits": config.affinity_bits,
         "leak": leak and {"mantissa": leak.mantissa.tolist(), "exponent": leak.exponent.tolist()},
         "stored": stored and {"mantissa": _packed(stored.mantissa, "<u4"), "exponent": _packed(stored.exponent, "<i4")},
         "weights": None,
-        "gates": {},
         "readout": readout and {"scale": readout.scale.tolist(), "shift": readout.shift.tolist()},
         "decides": "patches" if config.mean_pooling else "class token",
     }
@@ -160,15 +158,19 @@ def _evidence(explained: Explained) -> dict[str, Any] | None:
 def _contents(explained: Explained, limit: int) -> dict[str, Any]:
     """The blocks and points that fit the limit, and their codes: block by block, point by point, token by token.
 
-    With them come the weights that were recorded. They are rounded more before anything is left out.
+    With them come the weights that were recorded.
     """
     config, trace = explained.config, explained.trace
     points: list[Point] = list(explained.tally.activities())
     chunks = {key: trace[key][0].astype(np.int8).tobytes() for key in trace}
     sizes = {key: len(_compress(chunk)) * 4 // 3 for key, chunk in chunks.items()}
     blocks = list(range(config.depth))
-    rows = fitting_rows(explained.recorded or (), limit - sum(sizes.values()))
-    row_sizes = {block: packed_size(each) for block, each in rows.items()}
+    rows = {
+        block: rounded(weights)
+        for block, weights in enumerate(explained.attention.recorded or ())
+        if weights is not None
+    }
+    row_sizes = {block: len(_packed(steps, "<f4")) + len(_packed(z, "<i1")) for block, (steps, z) in rows.items()}
 
     def size() -> int:
         return sum(row_sizes.get(block, 0) + sum(sizes[block, each] for each in points) for block in blocks)
@@ -177,14 +179,32 @@ def _contents(explained: Explained, limit: int) -> dict[str, Any]:
         if size() > limit and point in points:
             points.remove(point)
     while len(blocks) > 2 and size() > limit:
-        blocks = _spread(config, len(blocks) - 1)
+        # Evenly spread, the first and the last among them.
+        count = len(blocks) - 1
+        blocks = [round(index * (config.depth - 1) / (count - 1)) for index in range(count)]
     whole = b"".join(chunks[block, point] for block in blocks for point in points)
+    kept = [block for block in blocks if block in rows]
     return {
         "blocks": blocks,
         "points": points,
         "codes": base64.b64encode(_compress(whole)).decode(),
-        "weights": weights_data(rows, blocks),
+        "weights": {
+            "blocks": kept,
+            "weighing": list(rows),
+            "levels": WEIGHT_LEVELS,
+            "steps": _packed(np.concatenate([rows[block][0].ravel() for block in kept]), "<f4"),
+            "integers": _packed(np.concatenate([rows[block][1].ravel() for block in kept]), "<i1"),
+        }
+        if kept
+        else None,
     }
+
+
+def rounded(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
+    """W_ij = step_i z_ij to the nearest integer z: steps (H, N), the largest weight of a row over the largest z."""
+    steps = (np.abs(weights).max(axis=-1) / WEIGHT_LEVELS).astype(np.float32)
+    integers = np.rint(weights / np.where(steps > 0, steps, 1)[..., None])
+    return steps, np.clip(integers, -WEIGHT_LEVELS, WEIGHT_LEVELS).astype(np.int8)
 
 
 def _compress(data: bytes) -> bytes:
@@ -193,26 +213,20 @@ def _compress(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def _spread(config: LapisConfig, count: int) -> list[int]:
-    """`count` blocks, evenly spread, the first and the last among them."""
-    return [round(index * (config.depth - 1) / (count - 1)) for index in range(count)]
-
-
-def _delays(delays: npt.NDArray[np.int64] | None) -> dict[str, Any] | None:
-    if delays is None:
-        return None
-    return {"offsets": delays.shape[1], "table": _packed(delays, "<u4")}
-
-
 def _packed(array: npt.NDArray[Any], kind: str) -> str:
     return base64.b64encode(zlib.compress(array.astype(kind).tobytes())).decode()
 
 
-def energy_rows(estimate: Estimate) -> dict[str, Any]:
+def int8_ratio(config: LapisConfig, tally: Tally) -> float:
+    """How many times less energy than the dense network in int8, both priced by the table `45nm_int8`."""
+    return estimate(config, tally, costs=INT8_COSTS).ratio
+
+
+def energy_rows(made: Estimate) -> dict[str, Any]:
     """The sums of an estimate, and for every operator our energy and that of the dense network."""
-    ours, dense = _by_operator(estimate.rows), _by_operator(estimate.dense_rows)
-    return estimate.summary() | {
-        "node": estimate.costs.node,
+    ours, dense = _by_operator(made.rows), _by_operator(made.dense_rows)
+    return made.summary() | {
+        "node": made.costs.node,
         "rows": [
             {
                 "operator": name,
@@ -240,15 +254,6 @@ def data_url(image: np.ndarray) -> str:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _best_class(explained: Explained) -> str:
-    best = int(explained.logits.argmax())
-    return explained.class_names[best] if explained.class_names else f"class {best}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _part(name: str) -> str:

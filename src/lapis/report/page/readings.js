@@ -59,7 +59,7 @@ Lapis.Readings = class {
 
   /** The bar and the number of a weight, beside the largest one. */
   weightCells(w, top) {
-    const bar = element("span", { className: w < 0 ? "minus" : "", style: `width:${Math.abs((100 * w) / top)}%` });
+    const bar = element("span", { style: `width:${Math.abs((100 * w) / top)}%` });
     const number = this.run.byDistance ? w.toFixed(3) : Charts.number(w);
     return [element("span", { className: "near-bar" }, bar), element("span", { className: "near-w" }, `W ${number}`)];
   }
@@ -134,7 +134,7 @@ Lapis.Readings = class {
     });
     byId("readout-says").textContent =
       made.equal === null
-        ? "The codes that the network fired at its readout. The page has no weights to compute them from."
-        : `Value spikes, weighted by this row and coded again. ${Lapis.Rule.from(run)}: ${says}.`;
+        ? "The codes that the network fired at its readout. The page has no exact weights to compute them from."
+        : `Value spikes, weighted by this row and coded again. Computed here from q, k and v: ${says}.`;
   }
 };

@@ -81,7 +81,6 @@ Lapis.Summary = class {
       missing.length ? `the spikes of ${missing.map((p) => Lapis.POINTS[p]).join(", ")}` : "",
     ].filter(Boolean);
     const notes = [
-      data.note,
       cut.length
         ? `To keep the page small it leaves out ${cut.join(" and ")}; rollout, evidence, activity and energy count everything.`
         : "",

@@ -1,4 +1,4 @@
-"""The checks of `lapis demo` on one packed model and real images: one function per check."""
+"""The checks of `lapis demo` on one packed model and real images, and the report of their results."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+import lapis
 from lapis import pack
 from lapis.config import LapisConfig
 from lapis.convert.agreement import Agreement, Executor, spiking_executor, verify
@@ -19,7 +20,8 @@ from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
 from lapis.preprocess import Pixels
-from lapis.runtime.accuracy import Evaluation, evaluate_session
+from lapis.report.page.page import data_url, energy_rows, fill, int8_ratio, write_html
+from lapis.runtime.accuracy import Evaluation
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Tally
 
@@ -29,7 +31,6 @@ Labels = npt.NDArray[np.int64]
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
 BATCH = 16
 TIMED_RUNS = 25
-INT8_COSTS = "45nm_int8"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Classified:
     """One image, its predicted class with the score (its share of the softmax), and its correct class."""
 
     image: Pixels
@@ -94,11 +95,11 @@ def open_subject(path: Path) -> Subject:
     return Subject(path, network, Session(network))
 
 
-def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Answer]:
+def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Classified]:
     """Every image with its likeliest class."""
     ranked = subject.session.predict(images, k=1)
     return [
-        Answer(image, names[best[0].index], best[0].score, names[label])
+        Classified(image, names[best[0].index], best[0].score, names[label])
         for image, best, label in zip(images, ranked, labels, strict=True)
     ]
 
@@ -115,16 +116,6 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
         subject.network, {"engine": Executor(subject.session.watch_integers, tolerance)}, _batches(pixels, BATCH)
     )
     return Equality((*spikes.agreements, *engine.agreements), events)
-
-
-def measure_accuracy(subject: Subject, images: Pixels, labels: Labels) -> Evaluation:
-    """Top-1 and top-5 with the engine."""
-    return evaluate_session(subject.session, images, labels)
-
-
-def int8_ratio(config: LapisConfig, tally: Tally) -> float:
-    """How many times less energy than the dense network in int8, both priced by the table `45nm_int8`."""
-    return estimate(config, tally, costs=INT8_COSTS).ratio
 
 
 def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
@@ -180,3 +171,77 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
 
 def _batches(pixels: Pixels, size: int) -> list[tuple[Pixels, None]]:
     return [(pixels[start : start + size], None) for start in range(0, len(pixels), size)]
+
+
+class Pages(NamedTuple):
+    """Files beside the report: the explain page of the first image, and the page for other pictures ("": none)."""
+
+    explain: str
+    live: str
+
+
+@dataclass(frozen=True)
+class DemoResults:
+    """The results of all checks; `training` describes how the model was trained, if the demo trained it."""
+
+    subject: Subject
+    answers: list[Classified]
+    equality: Equality
+    accuracy: Evaluation
+    tally: Tally
+    energy: Estimate
+    speed: Speed
+    machine: str
+    seconds: float
+    pages: Pages
+    training: str = ""
+
+
+def facts(results: DemoResults) -> dict[str, Any]:
+    """The results as a table for JSON, without images."""
+    subject, events = results.subject, results.equality.events
+    return {
+        "version": lapis.__version__,
+        "machine": results.machine,
+        "model": subject.path.stem,
+        "bytes": subject.path.stat().st_size,
+        "engine": subject.engine,
+        "window": subject.config.window,
+        "training": results.training,
+        "trained_on": len(subject.network.trained_slice),
+        "accuracy": results.accuracy.to_dict(),
+        "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
+        "checks_passed": results.equality.passed,
+        "spikes": sum(events.spikes.values()) / events.images,
+        "operations": sum(events.operations.values()) / events.images,
+        "latency": events.window_steps,
+        "activities": results.tally.activities(),
+        "measured": results.tally.images,
+        "energy": energy_rows(results.energy),
+        "int8_ratio": int8_ratio(subject.config, results.tally),
+        "speed": {
+            "ours_ms": results.speed.ours_ms,
+            "rival_ms": results.speed.rival_ms,
+            "rival": results.speed.rival,
+            "ratio": results.speed.ratio,
+        },
+        "seconds": results.seconds,
+        **results.pages._asdict(),
+    }
+
+
+def write_report(path: Path, results: DemoResults) -> int:
+    """Write the report and return its size in bytes."""
+    answers = [
+        {
+            "image": data_url(answer.image),
+            "prediction": answer.name,
+            "score": answer.score,
+            "label": answer.label,
+            "right": answer.right,
+        }
+        for answer in results.answers
+    ]
+    title = f"Lapis demo · {results.subject.path.stem}"
+    data = facts(results) | {"answers": answers}
+    return write_html(path, fill("demo", title, data, ("dom.js", "charts.js", "demo.js")))

@@ -7,7 +7,7 @@ import pytest
 
 from lapis.data.images import ArrayImages
 from lapis.deploy.synthetic import random_network
-from lapis.report.answers import Answers, answer_images, interval95
+from lapis.report.finetune import Answers, answer_images, interval95
 from lapis.runtime.accuracy import Evaluation
 from lapis.runtime.session import Session
 from lapis.trace import Tally

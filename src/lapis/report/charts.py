@@ -1,20 +1,78 @@
-"""A figure of what one neuron does in a run."""
+"""Charts that commands draw: the energy of every operator, and what one neuron does in a run."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lapis._util.files import save_figure
 from lapis.deploy.neuron import NeuronHistory
-from lapis.report.figures import QUERY, new_figure
+from lapis.energy.estimate import Estimate
+from lapis.errors import LapisError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EXCITES, INHIBITS = "#0072b2", "#999999"
+_OURS, _DENSE = "#1f4e9e", "#b8b8b8"
+_INCHES_PER_BAR = 0.42
+# From Okabe and Ito's palette, for colour-blind readers as well.
+QUERY, KEY = "#d55e00", "#0072b2"
+EXCITES, INHIBITS = KEY, "#999999"
 # Synapses shown, strongest first; the sums include all synapses.
 SHOWN = 40
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure without a window; the error says how to install matplotlib where it is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LapisError("pictures need matplotlib: pip install 'lapis-snn[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained", dpi=120)
+
+
+def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
+    """Draw the estimate to a PNG: one pair of bars per operator, on a logarithmic axis."""
+    target = Path(path)
+    if target.suffix != ".png":
+        raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
+    save_figure(target, energy_figure(estimate, title), dpi=150)
+    return target
+
+
+def energy_figure(estimate: Estimate, title: str = "") -> Figure:
+    """The chart as a matplotlib figure."""
+    ours = _by_operator([(row.operator, row.energy_mj) for row in estimate.rows])
+    dense = _by_operator([(row.operator, row.energy_mj) for row in estimate.dense_rows])
+    names = [name for name in dict.fromkeys((*ours, *dense)) if ours.get(name) or dense.get(name)]
+    ours["whole model"], dense["whole model"] = estimate.energy_mj, estimate.dense_energy_mj
+    names.append("whole model")
+
+    figure = new_figure(8, 1.6 + _INCHES_PER_BAR * len(names))
+    axes = figure.add_subplot()
+    positions = range(len(names))
+    for values, offset, colour, label in ((dense, -0.2, _DENSE, "dense"), (ours, 0.2, _OURS, "Lapis")):
+        energies = [values.get(name, 0.0) for name in names]
+        bars = axes.barh([position + offset for position in positions], energies, 0.4, color=colour, label=label)
+        axes.bar_label(bars, [f"{energy:.3g}" if energy else "" for energy in energies], padding=3, fontsize=8)
+    axes.set_yticks(list(positions), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_xlabel(f"mJ per image ({estimate.convention.name} convention, {estimate.costs.node})")
+    axes.set_title(title or f"{estimate.energy_mj:.2f} mJ, {estimate.ratio:.1f} times less than dense")
+    figure.legend(loc="outside lower right", ncols=2, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _by_operator(rows: list[tuple[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for name, energy in rows:
+        sums[name] = sums.get(name, 0.0) + energy
+    return sums
 
 
 def neuron_figure(history: NeuronHistory, title: str) -> Figure:
