@@ -155,7 +155,7 @@ reader: $(READY)  ## let libFuzzer look for files that break the C reader, under
 	$(BIN)/python -m tools.fuzz.reader build/reader/fuzz-reader $(LOADS)
 
 bench: native  ## time the kernels beside torch, after checking their answers
-	$(BIN)/lapis bench kernels
+	$(BIN)/python -m benchmarks.kernels
 
 docs: $(READY) tools/site/node_modules/.ready  ## build the documentation into site/; a warning is an error
 	$(BIN)/python tools/commands_page.py

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lapis import Session, models, native
+from lapis._util.machine import processor
 from lapis._util.terminal import echo
-from lapis.bench.machine import processor
 from lapis.report.page.live import LIVE_SCRIPTS, MODULES, live_payload, packaged_samples
 from lapis.report.page.page import fill, write_html
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.load import beside_load
 from lapis import native
-from lapis.bench.load import beside_load
 from lapis.config import CodingByPoint, MinCodeByPoint
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.ladder import Grid, gelu_ladder

@@ -42,7 +42,6 @@ VERBS = {
     "predict": "Classify images with a packed network.",
     "energy": "Estimate the energy per image, operator by operator, and compare with the paper.",
     "explain": "Write a page that shows how a network classified one image.",
-    "bench": "Measure speed, memory and energy, and compare with other software.",
     "demo": "Try Lapis on real images.",
 }
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis._util.files import check_folder
+from lapis._util.machine import processor
 from lapis._util.terminal import echo
-from lapis.bench.machine import processor
 from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option, trained_on_note
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample

@@ -8,7 +8,7 @@ import json
 import click
 
 from lapis._util.terminal import echo
-from lapis.bench.doctor import checks
+from lapis.cli.machine_check import checks
 from lapis.cli.options import json_option
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK
 

@@ -13,8 +13,8 @@ import click
 
 import lapis
 from lapis import models, native
+from lapis._util.machine import processor
 from lapis._util.terminal import echo
-from lapis.bench.machine import processor
 from lapis.cli.options import json_option
 from lapis.runtime import Session
 

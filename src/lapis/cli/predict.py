@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from lapis._util.files import check_target, csv_text, write_text
+from lapis._util.machine import thread_count
 from lapis._util.progress import Display
 from lapis._util.terminal import echo, escape_control
-from lapis.bench.machine import thread_count
 from lapis.cli.completion import MODEL
 from lapis.cli.options import json_option, low_memory_option, quiet_option
 from lapis.data.image_sources import ImageSource, find_sources

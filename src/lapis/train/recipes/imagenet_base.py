@@ -3,7 +3,6 @@
 Command:   torchrun --nproc-per-node 2 -m lapis.cli train imagenet_base --data DIR
 Expected:  not printed in the paper; its power-of-two network has 80.58 %.
 Ours:      not run: it needs GPUs, ImageNet and the timm checkpoint beit_base_patch16_224.
-Needs:     25 GB on each of 2 GPUs (6 with optim.recompute=true), 14 hours on A100 or 7 hours on H100; all calculated.
 
 From the paper: 50 epochs, global batch 256, lr 1.3e-4, T = 15.
 Not stated there, so ours: 2 warm-up epochs as for Lapis-L, RandAugment 2 x 9, mixup 0.8, cutmix 1.0, label smoothing

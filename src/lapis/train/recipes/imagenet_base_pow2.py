@@ -3,7 +3,6 @@
 Command:   lapis train imagenet_base_pow2 --data DIR --start runs/imagenet_base
 Expected:  80.58 % (paper).
 Ours:      not run: it needs GPUs.
-Needs:     21 GB on each of 1 GPU (5 with optim.recompute=true), 6 hours on A100 or 3 hours on H100; all calculated.
 
 From the paper: 10 epochs, batch 108, lr 2e-5, no warm-up, starting from the network with exact rows.
 """

@@ -3,7 +3,6 @@
 Command:   lapis train imagenet_base_w6 --data DIR --start runs/imagenet_base
 Expected:  80.32 % (paper).
 Ours:      not run: it needs GPUs.
-Needs:     21 GB on each of 1 GPU (5 with optim.recompute=true), 6 hours on A100 or 3 hours on H100; all calculated.
 
 From the paper: 10 epochs, batch 108, lr 2e-5, no warm-up, from the network with exact rows, light augmentation with
 mix_prob 0.1. What else is light is ours: no RandAugment and no erasing.

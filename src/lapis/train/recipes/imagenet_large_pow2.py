@@ -3,7 +3,6 @@
 Command:   lapis train imagenet_large_pow2 --data DIR --start runs/imagenet_large
 Expected:  83.39 % (paper).
 Ours:      not run: it needs GPUs.
-Needs:     54 GB on each of 1 GPU (10 with optim.recompute=true), 18 hours on A100 or 8 hours on H100; all calculated.
 
 From the paper: 10 epochs, batch 108, lr 2e-5, no warm-up, starting from the network with exact rows.
 """

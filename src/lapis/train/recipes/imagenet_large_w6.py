@@ -3,7 +3,6 @@
 Command:   lapis train imagenet_large_w6 --data DIR --start runs/imagenet_large
 Expected:  83.25 % (paper).
 Ours:      not run: it needs GPUs.
-Needs:     54 GB on each of 1 GPU (10 with optim.recompute=true), 18 hours on A100 or 8 hours on H100; all calculated.
 
 From the paper: 10 epochs, batch 108, lr 2e-5, no warm-up, from the network with exact rows, light augmentation with
 mix_prob 0.1. What else is light is ours: no RandAugment and no erasing.

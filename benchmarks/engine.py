@@ -1,0 +1,261 @@
+"""Time the deployed engine: a packed file of yours, or two shapes beside PyTorch, ONNX Runtime and OpenVINO.
+
+python -m benchmarks.engine --model FILE --threads 1,2 --batch 1,8
+python -m benchmarks.engine --shape small --engine lapis,torch
+python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+
+import click
+import numpy as np
+from PIL import Image
+
+from benchmarks.common import (
+    Several,
+    deliver,
+    machine,
+    main,
+    output_options,
+    quartiles,
+    ratio_quartiles,
+    report,
+    require_kernels,
+    take_turns,
+)
+from benchmarks.contenders import CONTENDERS, OURS, SPARSE, SPARSE_DENSE, Workload
+from benchmarks.load import beside_load
+from benchmarks.networks import SHAPES
+from benchmarks.workers import BenchLog, prepare, workers
+from lapis import Session
+from lapis.data.cifar_sample import load_sample
+
+# How many times longer than lapis an engine should take.
+TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
+# Enough for a 95th percentile, and for medians of ratios.
+MODEL_ROUNDS, RIVAL_ROUNDS = 200, 15
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One packed file at one number of threads and one batch: milliseconds per image, warm.
+
+    `decode` is the time from an encoded picture to the bytes that the network takes, on one thread; it is not part of
+    the others. `load_s` is from the file to a session that has answered once.
+    """
+
+    model: str
+    executor: str
+    threads: int
+    batch: int
+    p50_ms: float
+    p95_ms: float
+    images_per_s: float
+    decode_p50_ms: float
+    decode_p95_ms: float
+    load_s: float
+    weights_mb: float
+    working_mb: float
+
+
+def time_model(
+    model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False
+) -> list[ModelRow]:
+    """Time a model on packaged pictures; all threads and batches take turns."""
+    sample = load_sample().images
+    sessions, load_s = {}, {}
+    for count in threads:
+        start = time.perf_counter()
+        sessions[count] = Session(model, threads=count, low_memory=low_memory)
+        sessions[count].run(sample[:1])
+        load_s[count] = time.perf_counter() - start
+    first = next(iter(sessions.values()))
+    encoded = BytesIO()
+    Image.fromarray(sample[0]).save(encoded, "png")
+    decoding = partial(first.read, encoded.getvalue())
+    pixels = {batch: first.read(np.resize(sample, (batch, *sample.shape[1:]))) for batch in batches}
+    calls = {(count, batch): partial(sessions[count].run, pixels[batch]) for count in threads for batch in batches}
+    for call in (decoding, *calls.values()):
+        for _ in range(WARM_UP):
+            call()
+    timed = {key: partial(_milliseconds, call, key[1]) for key, call in calls.items()}
+    turns = take_turns({**timed, "decode": partial(_milliseconds, decoding, 1)}, rounds)
+    decode_p50, decode_p95 = _percentiles(turns["decode"])
+    rows = []
+    for count, batch in calls:
+        p50, p95 = _percentiles(turns[count, batch])
+        memory = sessions[count].memory()
+        rows.append(
+            ModelRow(
+                model=model,
+                executor=sessions[count].executor,
+                threads=count,
+                batch=batch,
+                p50_ms=p50,
+                p95_ms=p95,
+                images_per_s=round(1e3 / p50, 1),
+                decode_p50_ms=decode_p50,
+                decode_p95_ms=decode_p95,
+                load_s=round(load_s[count], 3),
+                weights_mb=round(memory["weights"] / 1e6, 3),
+                working_mb=round(memory["working"] / 1e6, 3),
+            )
+        )
+    return rows
+
+
+def _milliseconds(call: partial[object], images: int) -> float:
+    start = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - start) / images
+
+
+def _percentiles(values: Sequence[float]) -> tuple[float, float]:
+    p50, p95 = np.percentile(values, (50, 95))
+    return round(float(p50), 4), round(float(p95), 4)
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One engine at one shape, number of threads and batch, beside a load of `load_share` of a core.
+
+    `times_ours` is how many times longer than lapis, None where that did not run; `times_events` is that of the sparse
+    network with dense layers only, against the layers that the engine drives by events. `batch_gain` is how many times
+    the images per second of batch 1. `one_thread_times` is how many times longer the same engine takes with one thread.
+    `peak_mb` is the memory of the whole process, `load_s` from the file to a network that can run.
+    """
+
+    shape: str
+    engine: str
+    load_share: float
+    threads: int
+    batch: int
+    ms_per_image: float
+    ms_per_image_low: float
+    ms_per_image_high: float
+    cpu_ms_per_image: float
+    times_ours: float | None
+    times_events: float | None
+    batch_gain: float | None
+    one_thread_times: float | None
+    peak_mb: float
+    load_s: float
+    target: float | None
+
+
+def compare_engines(
+    shape: str, names: Sequence[str], threads: Sequence[int], batches: Sequence[int], rounds: int, load: float,
+    log: BenchLog,
+) -> Iterator[EngineRow]:  # fmt: skip
+    """Every engine with every number of threads and batch, all in turns."""
+    config = SHAPES[shape]
+    with tempfile.TemporaryDirectory(prefix="lapis-bench-") as made, ExitStack() as stack:
+        folder = Path(made)
+        ready = prepare(names, config, folder, log)
+        running = {
+            (count, batch, name): worker
+            for count in threads
+            for batch in batches
+            for name, worker in stack.enter_context(workers(ready, Workload(config, count, batch), folder, log)).items()
+        }
+        with beside_load(load) if load else nullcontext():
+            turns = take_turns(
+                {key: worker.time for key, worker in running.items()},
+                rounds,
+                lambda key, error: log.skip(running[key].label, str(error)),
+            )
+        peaks = {key: running[key].finish() for key in turns}
+    log.report(f"timed {shape}")
+    walls = {key: [turn.wall_s / key[1] for turn in taken] for key, taken in turns.items()}
+
+    def ratio(key: tuple[int, int, str], to: tuple[int, int, str]) -> float | None:
+        return round(ratio_quartiles(walls[key], walls[to])[1], 3) if key in walls and to in walls else None
+
+    for key, taken in turns.items():
+        count, batch, name = key
+        low, middle, high = quartiles(walls[key])
+        yield EngineRow(
+            shape=shape,
+            engine=running[key].label,
+            load_share=load,
+            threads=count,
+            batch=batch,
+            ms_per_image=round(middle * 1e3, 3),
+            ms_per_image_low=round(low * 1e3, 3),
+            ms_per_image_high=round(high * 1e3, 3),
+            cpu_ms_per_image=round(median(turn.cpu_s for turn in taken) / batch * 1e3, 3),
+            times_ours=ratio(key, (count, batch, OURS)),
+            times_events=ratio(key, (count, batch, SPARSE)) if name == SPARSE_DENSE else None,
+            batch_gain=ratio((count, 1, name), key),
+            one_thread_times=ratio((1, batch, name), key),
+            peak_mb=round(peaks[key] / 1e6, 1),
+            load_s=round(running[key].load_s, 3),
+            target=TARGETS.get(name),
+        )
+
+
+@click.command()
+@click.option("--model", help="Time this packed file, packaged name or run, instead of comparing engines.")
+@click.option("--low-memory", is_flag=True, help="With --model: weights stay in 6 bits.")
+@click.option(
+    "--shape", "shapes", type=Several(click.Choice(list(SHAPES))), default=",".join(SHAPES), show_default=True,
+    help="small: ViT-S/16 at 224 pixels; tiny: lapis_tiny at 96.",
+)  # fmt: skip
+@click.option(
+    "--engine", "names", type=Several(click.Choice(list(CONTENDERS))), default=",".join(CONTENDERS),
+    show_default=True, help="Engines to compare; those that are not installed are skipped and named.",
+)  # fmt: skip
+@click.option("--threads", type=Several(click.IntRange(1)), default="1,2", show_default=True, help="Threads.")
+@click.option("--batch", "batches", type=Several(click.IntRange(1)), default="1,8", show_default=True, help="Images.")
+@click.option(
+    "--beside-load", "load", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE",
+    help="Beside a process that keeps one core busy for this share of the time, such as 0.5.",
+)  # fmt: skip
+@click.option(
+    "--rounds", type=click.IntRange(1),
+    help=f"How many times each is timed; {MODEL_ROUNDS} for a model, {RIVAL_ROUNDS} for engines by default.",
+)  # fmt: skip
+@output_options
+def command(
+    model: str | None, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...], threads: tuple[int, ...],
+    batches: tuple[int, ...], load: float, rounds: int | None, as_json: bool, out: Path | None,
+) -> None:  # fmt: skip
+    """Time the deployed engine on a packed file, or beside other engines.
+
+    With --model: milliseconds per image (p50 and p95), warm, decoding apart. Without: PyTorch, ONNX Runtime and
+    OpenVINO on the dense network of the same shape, every engine in its own process, all in turns. The sparse network
+    fires as the paper's figures imply, with the layers that the engine chooses and with dense layers only.
+
+    \b
+    Example:
+      python -m benchmarks.engine --model lapis_tiny_cifar10 --threads 1,2 --batch 1,8
+      python -m benchmarks.engine --shape small --threads 1 --batch 1 --engine lapis,torch
+    """
+    if model is not None:
+        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory)
+        deliver("model", machine(), rows, as_json, out)
+        return
+    require_kernels()
+    log = BenchLog(report)
+    found = [
+        row
+        for shape in shapes
+        for row in compare_engines(shape, names, threads, batches, rounds or RIVAL_ROUNDS, load, log)
+    ]
+    deliver("engine-beside-load" if load else "engine", machine(), found, as_json, out)
+
+
+if __name__ == "__main__":
+    sys.exit(main(command))

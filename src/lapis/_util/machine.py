@@ -1,0 +1,20 @@
+"""The processor's name, and numbers of threads in words."""
+
+from __future__ import annotations
+
+import platform
+
+
+def processor() -> str:
+    """The processor's name, from the kernel or else from Python."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def thread_count(threads: int) -> str:
+    """'1 thread', '2 threads'."""
+    return f"{threads} thread{'' if threads == 1 else 's'}"

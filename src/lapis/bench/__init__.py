@@ -1,1 +1,0 @@
-"""Benchmarks. Each checks the answers before it measures their time."""

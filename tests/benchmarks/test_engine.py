@@ -1,0 +1,96 @@
+"""The engine's benchmark: rows and refusals; times themselves are not judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.common import main
+from benchmarks.contenders import CONTENDERS
+from benchmarks.engine import TARGETS, command, compare_engines
+from benchmarks.load import beside_load
+from benchmarks.workers import BenchLog
+from lapis import native
+from lapis.deploy.synthetic import random_network
+from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.pack import save
+from tests.networks import small_config
+
+SILENT = BenchLog(lambda line: None)
+
+
+def test_a_packed_file_is_timed_at_every_number_of_threads_and_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.safetensors"
+    save(path, random_network(small_config(classes=10)))
+    for model in (str(path), "lapis_tiny_cifar10"):
+        words = ["--model", model, "--threads", "1,2", "--batch", "1,3", "--rounds", "2", "--json"]
+        assert main(command, words) == EXIT_OK
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert [(row["threads"], row["batch"]) for row in rows] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+        for row in rows:
+            assert row["model"] == model
+            assert row["executor"] == (native.isa() if native.available() else "numpy")
+            assert 0 < row["p50_ms"] <= row["p95_ms"]
+            assert 0 < row["decode_p50_ms"] <= row["decode_p95_ms"]
+            assert row["images_per_s"] > 0
+            assert row["weights_mb"] > 0
+
+
+def test_a_model_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command, ["--model", "none.safetensors"]) == EXIT_BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_engines_take_turns_and_tell_time_and_memory() -> None:
+    rows = list(compare_engines("tiny", ["lapis", "torch"], [1], [2], 3, 0.0, SILENT))
+    assert [row.engine for row in rows] == [CONTENDERS["lapis"].label, CONTENDERS["torch"].label]
+    assert rows[0].times_ours == 1.0
+    assert [row.target for row in rows] == [None, TARGETS["torch"]]
+    for row in rows:
+        assert (row.shape, row.threads, row.batch, row.batch_gain) == ("tiny", 1, 2, None)
+        assert 0 < row.ms_per_image_low <= row.ms_per_image <= row.ms_per_image_high
+        assert row.peak_mb > 1
+        assert row.load_s > 0
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_beside_a_load_every_number_of_threads_is_compared_with_one() -> None:
+    names = ["lapis_sparse", "lapis_sparse_dense"]
+    rows = list(compare_engines("tiny", names, [1, 2], [1], 2, 0.5, SILENT))
+    assert [(row.engine, row.threads) for row in rows] == [
+        (CONTENDERS[name].label, threads) for threads in (1, 2) for name in names
+    ]
+    assert all(row.load_share == 0.5 and row.times_ours is None for row in rows)
+    assert [row.one_thread_times for row in rows if row.threads == 1] == [1.0, 1.0]
+    assert [row.times_events is None for row in rows] == [True, False] * 2
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_a_race_of_engines_that_are_all_missing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    assert main(command, ["--engine", "onnx_int8", "--shape", "tiny"]) == EXIT_BAD_INPUT
+    error = capsys.readouterr().err
+    assert CONTENDERS["onnx_int8"].label in error
+    assert "nothing was measured" in error
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds children by /proc, which this system lacks")
+def test_the_load_runs_inside_the_with_and_nowhere_else() -> None:
+    def loads() -> int:
+        listed = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "args="], capture_output=True, text=True)
+        return listed.stdout.count("load.py")
+
+    assert loads() == 0
+    with beside_load(0.2):
+        assert loads() == 1
+    assert loads() == 0
