@@ -158,8 +158,6 @@ bench: native  ## time the kernels beside torch, after checking their answers
 	$(BIN)/python -m benchmarks.kernels
 
 docs: $(READY) tools/site/node_modules/.ready  ## build the documentation into site/; a warning is an error
-	$(BIN)/python tools/commands_page.py
-	$(BIN)/python tools/relations_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the site is ready: open file://$(abspath site/index.html) in a browser; it needs no server and no network"
 

@@ -1,4 +1,4 @@
-"""docs/equations.md names only functions and tests that exist."""
+"""docs/paper.md names only functions and tests that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = [
     [cell.strip() for cell in line.strip("|\n").split("|")]
-    for line in (ROOT / "docs" / "equations.md").read_text().splitlines()
+    for line in (ROOT / "docs" / "paper.md").read_text().splitlines()
     if line.startswith("|") and "`tests/" in line
 ]
 

@@ -1,28 +1,21 @@
-"""Write docs/commands.md from the commands themselves: python tools/commands_page.py [FILE].
+"""The page of commands, from the commands themselves; `make docs` builds it into the site.
 
 Summaries, arguments, options, defaults and examples are read from click, so the page cannot differ from `--help`.
-What click does not know (kinds of MODEL, exit codes, variables, completion) is the text of HEAD. `make docs` runs this
-script, and a test fails where the page is out of date.
+What click does not know (kinds of MODEL, exit codes, variables, completion) is the text of HEAD.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from lapis.cli import VERBS, app
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
-
 HEAD = """\
 # Commands
-
-<!-- Written by tools/commands_page.py: change the commands, or the text in that script, and run `make docs`. -->
 
 In the order in which data flows. `lapis COMMAND --help` prints the same as this page.
 
@@ -168,13 +161,3 @@ def _allowed_text(kind: object) -> str:
 def _cell(text: str) -> str:
     """Text in a cell of a table."""
     return text.replace("|", "\\|")
-
-
-def main(file: str = str(PAGE)) -> None:
-    text = page()
-    Path(file).write_text(text, encoding="utf-8")
-    print(f"{file}: {text.count(chr(10))} lines")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -76,7 +76,11 @@ def membrane(left: float) -> list[str]:
     x, y = points[distance]
     parts += [line(x, y, x, 200, "gap mark"), text(left - 6, 84, "1", "soft small", "end")]
     parts += [text(x + 8, y + 4, f"{exp(-distance / TAU):.2f} left")]
-    return [*parts, text(x, 222, f"D = {distance}", "soft small", "middle"), text(left, 240, "A = exp(-D / τ), τ = 4 steps", "soft small")]
+    return [
+        *parts,
+        text(x, 222, f"D = {distance}", "soft small", "middle"),
+        text(left, 240, "A = exp(-D / τ), τ = 4 steps", "soft small"),
+    ]
 
 
 def weights(left: float) -> list[str]:
@@ -86,10 +90,17 @@ def weights(left: float) -> list[str]:
     parts = [text(left, 34, "4. The weight", "ink title")]
     for number, value in enumerate(affinity):
         x, scaled = left + 8 + 62 * number, value * 2.0**-shift
-        parts += [bar(x, 200 - 120 * value, 20, 120 * value, "gap"), bar(x + 22, 200 - 120 * scaled, 20, 120 * scaled, "q")]
+        parts += [
+            bar(x, 200 - 120 * value, 20, 120 * value, "gap"),
+            bar(x + 22, 200 - 120 * scaled, 20, 120 * scaled, "q"),
+        ]
         parts.append(text(x + 21, 222, f"key {number + 1}", "soft small", "middle"))
     parts += [line(left, 200, left + 190, 200, "axis")]
-    return [*parts, text(left, 56, "affinity", "gap small"), text(left + 56, 56, f"weight, shifted by {shift} bit", "q small")]
+    return [
+        *parts,
+        text(left, 56, "affinity", "gap small"),
+        text(left + 56, 56, f"weight, shifted by {shift} bit", "q small"),
+    ]
 
 
 def main() -> None:

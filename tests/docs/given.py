@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.numpy import save_file
 
 from lapis.cli import main
 from lapis.data.cifar_sample import CIFAR10_CLASSES
+from tests.docs.blocks import read_blocks
 
 CLASSES = 10
 TRAIN, TEST = 2, 1  # images per class
@@ -86,9 +86,10 @@ def _trained_run(path: Path) -> None:
     assert main(["train", "smoke", "--out", str(path), "--quiet", *settings]) == 0
 
 
-def _tally(path: Path) -> None:
-    _trained_run(path.with_suffix(".run"))
-    shutil.copy(path.with_suffix(".run") / "activity.json", path)
+def _program(path: Path) -> None:
+    """The C program of the page on deployment."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "howto" / "deploy.md"
+    path.write_text(next(block.text for block in read_blocks(page, page.name) if block.language == "c"))
 
 
 def _deit_tiny(path: Path) -> None:
@@ -122,6 +123,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "cifar": _cifar,
     "model.safetensors": _packed_model,
     "runs/mine": _trained_run,
-    "tally.json": _tally,
+    "photos": _pets,
+    "program.c": _program,
     "deit_tiny.safetensors": _deit_tiny,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -18,45 +19,48 @@ import pytest
 from lapis import relations
 from lapis.cli import main
 from tests.docs import given
-from tests.docs.blocks import NUMBERS_VARY, Block, PageError, read_page
+from tests.docs.blocks import Block, PageError, Rules, block_with, read_blocks
+from tests.docs.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/steps.md", "docs/reproduce.md", "docs/energy.md"]
-PAGES += ["docs/engine.md"]
-PAGES += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "howto").glob("*.md"))
 NUMBER = re.compile(r"\d[\d,]*(\.\d+)?")
-SHELL_SIGNS = set("|&;<>$`()")
+SHELL_SIGNS = set("|&;<>$`()*")
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("LAPIS", str(ROOT))
     # A page may register a relation; the tests after it must not see it.
     monkeypatch.setattr(relations, "_RULES", dict(relations._RULES))
     if importlib.util.find_spec("torch") is not None:
         modules = importlib.import_module("lapis.nn.relations")
         monkeypatch.setattr(modules, "_CLASSES", dict(modules._CLASSES))
-    run_page(ROOT / page, page)
+    for package in PAGES[page].needs:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{page} needs {package}")
+    run_page(ROOT / page, page, PAGES[page])
 
 
-def run_page(path: Path, name: str) -> None:
+def run_page(path: Path, name: str, rules: Rules) -> None:
     """Run the blocks of a page in order, in the current folder; names of Python blocks stay from block to block."""
-    page = read_page(path, name)
+    blocks = read_blocks(path, name)
+    skipped = [block_with(blocks, line, name) for line in rules.not_run]
+    vary = [block_with(blocks, line, name) for line in rules.numbers_vary]
+    for one in rules.given:
+        given.make(one, Path.cwd())
     variables: dict[str, Any] = {"__name__": name}
-    ready, printed = False, ""
-    for block in page.blocks:
-        if block.action == "run":
-            for package in block.needs:
-                if importlib.util.find_spec(package) is None:
-                    pytest.skip(f"{block.place} needs {package}: pip install 'lapis-snn[train]'")
-            if not ready:
-                for one in page.given:
-                    given.make(one, Path.cwd())
-                ready = True
-            printed = run_python(block, variables) if block.language == "python" else run_shell(block)
-        elif block.action == "output":
-            compare(block, printed)
+    printed: str | None = None
+    exported: list[str] = []
+    for block in blocks:
+        if block.language in ("python", "sh") and block not in skipped:
+            printed = run_python(block, variables) if block.language == "python" else run_shell(block, rules, exported)
+        elif block.language == "text" and printed is not None:
+            compare(block, printed, block in vary)
+            printed = None
+        else:
+            printed = None
 
 
 def run_python(block: Block, variables: dict[str, Any]) -> str:
@@ -67,101 +71,77 @@ def run_python(block: Block, variables: dict[str, Any]) -> str:
     return printed.getvalue()
 
 
-def run_shell(block: Block) -> str:
-    """What the commands printed to standard output; each must succeed.
+def run_shell(block: Block, rules: Rules, exported: list[str]) -> str:
+    """What the commands printed to standard output; each must succeed. Exports stay for the rest of the page.
 
     A plain `lapis` command runs in this process: it is the same function, and torch is imported once instead of once
     per command. Everything else goes to bash.
     """
+    printed = ""
     # A backslash at the end of a line continues the command.
-    commands = re.sub(r"\\\n\s*", "", block.text)
-    return "".join(run_command(block, line) for line in commands.splitlines() if line.split("#")[0].strip())
+    for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
+        if line.startswith("export "):
+            exported.append(line)
+        elif line.split("#")[0].strip():
+            printed += run_command(block, line, rules, exported)
+    return printed
 
 
-def run_command(block: Block, line: str) -> str:
+def run_command(block: Block, line: str, rules: Rules, exported: list[str]) -> str:
     words = shlex.split(line, comments=True)
-    if words[0] != "lapis" or SHELL_SIGNS & set(line.split("#")[0]):
-        assert words[0] != "lapis" or words[1] not in block.added, f"{block.place}: nothing can be added to `{line}`"
-        return run_bash(block, line)
+    if words[0] != "lapis" or SHELL_SIGNS & set(line.split("#")[0].replace("'", "")):
+        script = "\n".join([*exported, line])
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ.copy(),
+        )
+        assert done.returncode == 0, f"{block.place}: exits with {done.returncode}:\n{line}\n{done.stderr}"
+        return done.stdout
     printed, complaints = io.StringIO(), io.StringIO()
-    arguments = [*words[1:], *block.added.get(words[1], [])]
+    arguments = [*words[1:], *shlex.split(rules.add.get(words[1], ""))]
     with redirect_stdout(printed), redirect_stderr(complaints):
         code = main(arguments)
     assert code == 0, f"{block.place}: `{line}` exits with {code}:\n{complaints.getvalue()}"
     return printed.getvalue()
 
 
-def run_bash(block: Block, text: str) -> str:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{block.place}: exits with {done.returncode}:\n{text}\n{done.stderr}"
-    return done.stdout
-
-
-def compare(block: Block, printed: str) -> None:
+def compare(block: Block, printed: str, numbers_vary: bool) -> None:
     expected, seen = block.text, printed
-    if block.detail == NUMBERS_VARY:
+    if numbers_vary:
         expected, seen = (NUMBER.sub("0", text) for text in (expected, seen))
     checker, options = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     if not checker.check_output(expected, seen, options):
         raise AssertionError(f"{block.place} shows\n{block.text}\nand the code before it prints\n{printed}")
 
 
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "page.md"
-    path.write_text(text)
-    return path
-
-
 @pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("```python\n1\n```\n", "say above the block"),
-        ("<!-- order -->\n```\n1\n```\n", "say above the block"),
-        ("<!-- not run -->\n```sh\nls\n```\n", "needs a reason"),
-        ("<!-- run -->\n```\nls\n```\n", "python or sh"),
-        ("<!-- run: quickly -->\n```sh\nls\n```\n", "is no condition"),
-        ("<!-- run: lapis train --quiet -->\n```sh\nls\n```\n", "does not call"),
-        ("<!-- output -->\n```\n1\n```\n", "follows no block"),
-        ("<!-- run -->\n```sh\nls\n```\n<!-- output: roughly -->\n```\n1\n```\n", "is no kind of output"),
-    ],
+    ("shown", "vary", "right"),
+    [("1 of 20", False, True), ("1 of 21", False, False), ("1 of ...", False, True), ("7 of 1,234.5", True, True)],
 )
-def test_a_block_without_a_valid_comment_is_named(text: str, complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(PageError, match=rf"page:\d+: .*{complaint}"):
-        read_page(write(tmp_path, text), "page")
-
-
-@pytest.mark.parametrize(
-    ("shown", "kind", "right"),
-    [
-        ("1 of 20", "", True),
-        ("1 of 21", "", False),
-        ("1 of ...", "", True),
-        ("7 of 1,234.5", ": numbers vary", True),
-        ("7 in 20", ": numbers vary", False),
-    ],
-)
-def test_output_that_differs_fails(
-    shown: str, kind: str, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = f"<!-- run -->\n```python\nprint('1  of 20')\n```\n<!-- output{kind} -->\n```\n{shown}\n```\n"
+def test_output_that_differs_fails(shown: str, vary: bool, right: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint('1  of 20')\n```\n```text\n{shown}\n```\n")
+    rules = Rules(numbers_vary=(shown,) if vary else ())
     if right:
-        run_page(write(tmp_path, text), "page")
+        run_page(page, "page", rules)
     else:
-        with pytest.raises(AssertionError, match="page:6 shows"):
-            run_page(write(tmp_path, text), "page")
+        with pytest.raises(AssertionError, match="page:4 shows"):
+            run_page(page, "page", rules)
 
 
-def test_a_command_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for command in ("lapis unpack nowhere.safetensors", "false | true", "ls nowhere"):
-        with pytest.raises(AssertionError, match=r"page:2: .*exits with"):
-            run_page(write(tmp_path, f"<!-- run -->\n```sh\n{command}\n```\n"), "page")
+def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for command in ("lapis info nowhere.safetensors", "false | true", "ls nowhere"):
+        page.write_text(f"```sh\n{command}\n```\n")
+        with pytest.raises(AssertionError, match=r"page:1: .*exits with"):
+            run_page(page, "page", Rules())
 
 
-def test_arguments_are_added_to_the_command_they_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = "<!-- run: lapis energy --json -->\n```sh\nlapis info\nlapis energy lapis_tiny --activity all=0.3\n```\n"
-    block = read_page(write(tmp_path, text), "page").blocks[0]
-    assert block.added == {"energy": ["--json"]}
-    assert run_shell(block).splitlines()[-1].startswith("{")
+def test_an_exception_that_fits_no_block_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\ntrue\n```\n")
+    with pytest.raises(PageError, match="0 blocks have the line 'false'"):
+        run_page(page, "page", Rules(not_run={"false": "fails"}))

@@ -1,4 +1,4 @@
-"""The operator's laws, on the numpy reference: docs/equations.md names each."""
+"""The operator's laws, on the numpy reference: docs/paper.md names each."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import base64
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 HERE = Path(__file__).resolve().parent
+# mkdocs loads this file by its path; the module beside it is found from the root.
+sys.path.insert(0, str(HERE.parents[1]))
 PACKAGES = HERE / "node_modules"
 STYLE = "assets/katex.css"
 # What pymdownx.arithmatex makes of $...$ and $$...$$.
@@ -32,9 +35,13 @@ OTHER_FONT = re.compile(r',url\(fonts/[\w-]+\.(?:woff|ttf)\) format\("\w+"\)')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the stylesheet of equations and the stand-in for web workers; mkdocs.yml names both."""
+    """Add the built pages, the stylesheet of equations and the stand-in for web workers; mkdocs.yml names them."""
+    from tools.site.pages import built_pages
+
     if not PACKAGES.is_dir():
         raise PluginError(f"{PACKAGES} is missing; `make docs` installs it, then builds the site")
+    for name, text in built_pages().items():
+        files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, STYLE, content=stylesheet()))
     shim = (PACKAGES / "iframe-worker" / "shim" / "index.js").read_text(encoding="utf-8")
     files.append(File.generated(config, "assets/iframe-worker.js", content=shim))

@@ -91,7 +91,7 @@ def check_limits(config: LapisConfig) -> None:
 
 
 # The names in files, until the packaged networks are written anew.
-OLD_NAMES = {"coding": "mod" "es", "min_code": "least" "_codes"}
+OLD_NAMES = {"coding": "modes", "min_code": "least_codes"}
 
 
 def in_file(fields: dict[str, Any]) -> dict[str, Any]:
