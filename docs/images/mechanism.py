@@ -23,7 +23,7 @@ STYLE = """
   text { font: 13px system-ui, sans-serif; stroke: none !important } .title { font-weight: 600; font-size: 14px }
   .small { font-size: 12px } .line { fill: none; stroke-width: 2.5 } .mark { stroke-width: 3.5 }"""
 ALT = (
-    "Two spike trains, query and key; the difference of their spike times per channel adds up to a distance of 5 steps; "
+    "Two spike trains, query and key; the differences of their spike times add up to a distance of 5 steps; "
     "a membrane leaks for 5 steps; what is left, shifted by a power of two, is the attention weight."
 )
 
