@@ -123,7 +123,7 @@ sanitize: $(READY)  ## run the tests of kernels and engine under the address and
 	$(CMAKE) --build build/sanitize
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	  LAPIS_KERNELS=build/sanitize/_kernels.so \
-	  $(BIN)/python -m tools.trust tests sanitize tests/test_native.py tests/ops/test_native_*.py \
+	  $(BIN)/python -m pytest -q tests/test_native.py tests/ops/test_native_*.py \
 	  tests/runtime/test_engine.py tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py tests/runtime/test_c_library.py
 
 # The sanitizer maps memory where newer kernels may have put something else; without their random addresses it does not.
@@ -136,13 +136,13 @@ races: $(READY)  ## look for data races of engine and session under the thread s
 
 # A training run killed fifty times; the tests of every day do it six times.
 faults: $(READY)  ## kill, starve and damage a training run, and resume it
-	LAPIS_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/python -m tools.trust tests faults tests/train/test_faults.py
+	LAPIS_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/train/test_faults.py
 
 # make fuzz LOADS=100000 RUNS=5000 for a smaller one; the full size takes hours on one core.
 LOADS ?= 1000000
 RUNS  ?= 50000
 fuzz: native  ## load a million damaged files and run fifty thousand; anything but a clear error or equal answers fails
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz --loads $(LOADS) --runs $(RUNS) --record
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz --loads $(LOADS) --runs $(RUNS)
 
 guided: native  ## let a coverage-guided fuzzer (atheris) look for files that break the reader
 	$(PIP) --no-build-isolation -e ".[fuzz]"

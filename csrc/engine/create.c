@@ -26,7 +26,7 @@ static void *pack_bytes(arena *p, const void *bytes, int64_t count) {
     return out;
 }
 
-/* The rule of docs/engine.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
+/* The rule of docs/native.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
  * the instruction set's break-even. Behind GELU most neurons are silent, so an unsigned one gets it unless the record
  * says otherwise. A run still counts, and takes the dense form where more neurons fire than that; with low memory there
  * is only one form. */

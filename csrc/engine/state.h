@@ -9,7 +9,7 @@
 #include "team.h"
 
 /* Tokens of a unit, as many images as a thread takes at a time. Larger units are hardly faster, and divide a batch less
- * evenly where cores are busy: docs/engine.md. */
+ * evenly where cores are busy: docs/native.md. */
 enum { UNIT_ROWS = 256, PATCH_ROWS = 24, MAX_UNIT = 16 };
 
 typedef struct {

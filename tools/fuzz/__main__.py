@@ -15,7 +15,6 @@ from pathlib import Path
 
 from lapis._util.terminal import echo
 from tools.fuzz.campaign import Campaign, corpus
-from tools.trust import note
 
 
 def main() -> int:
@@ -25,18 +24,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0.0, help="stop each part after so long; 0 for never")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="where files that fail are kept")
-    parser.add_argument("--record", action="store_true", help="keep the counts for docs/trust.md")
     asked = parser.parse_args()
     campaign = Campaign(corpus(), asked.seed, asked.failures, asked.minutes * 60)
     counts = {"loads": campaign.load(asked.loads), "runs": campaign.run(asked.runs)}
     campaign.scratch.cleanup()
     for name, found in counts.items():
         echo(f"{name}: {', '.join(f'{number:,} {what}' for what, number in found.items())}")
-    if asked.record:
-        for name, found in counts.items():
-            if not sum(found.values()):
-                continue
-            note(f"fuzz, {name}", "make fuzz", {"files": sum(found.values()), **found})
     return 1 if any(found["failed"] for found in counts.values()) else 0
 
 
