@@ -41,8 +41,8 @@ TARGETS = {
 }
 # The types of the kernels' pointers; every other argument is an integer.
 FLOATS = (
-    "codes", "v", "y", "nearest", "factors", "masses", "dy", "deltas", "ds", "dv", "moments", "out", "rates", "x", "step",
-    "offset", "grad", "dx", "parts",
+    "codes", "v", "y", "nearest", "factors", "masses", "dy", "deltas", "ds", "dv", "moments", "out", "rates", "x",
+    "step", "offset", "grad", "dx", "parts",
 )  # fmt: skip
 INTEGERS = ("words", "sums", "q", "k", "q_sums", "k_sums", "delay", "own", "other")
 POINTERS = dict.fromkeys(FLOATS, "fp32") | dict.fromkeys(INTEGERS, "i32") | {"slopes": "fp64"}

@@ -263,7 +263,7 @@ HEAD = """\
 
 A relation says how a query meets keys and values. Here are those of the paper, one of ours, and those of other
 spiking transformers, all on the same codes, so that they can be trained on one backbone:
-`LapisConfig(relation="ssa")`, or all together by [`lapis ablate relation`](commands.md#lapis-ablate). What is
+`LapisConfig(relation="ssa")`, or all together by `python research/ablate.py relation`. What is
 compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
 measuring point and the same schedule, and not the neurons over time, convolutional stems, hierarchies or hundreds of
 epochs that the systems differ in. What they reached: [Results](results.md#relations-on-one-backbone).

@@ -57,7 +57,7 @@ def test_an_unknown_option_before_a_command_is_still_an_option(capsys: pytest.Ca
     "words",
     [
         "info",
-        "energy --paper",
+        "energy lapis_large --activity all=0.3",
         "predict lapis_tiny_cifar10 sample:0",
         "--help",
         "train --help",

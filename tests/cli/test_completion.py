@@ -13,12 +13,10 @@ from click.shell_completion import ShellComplete
 
 from lapis import assets
 from lapis.cli import COMPLETE, NAME, VERBS, app
-from lapis.cli.ablate import STUDIES
 from lapis.cli.completion import recipe_names
 from lapis.config import PRESETS
 from lapis.energy import tables
 from lapis.train import recipes
-from lapis.train.studies import STUDIES as TRAINED_STUDIES
 
 FILE = "file"
 
@@ -32,15 +30,14 @@ def _offered(*words: str) -> list[str]:
 def test_commands_are_completed() -> None:
     assert _offered("") == list(VERBS)
     assert _offered("pre") == ["predict"]
-    assert sorted(_offered("bench", "s")) == ["simulator", "soak", "stages"]
 
 
 @pytest.mark.parametrize(
     "before",
     [
         ["predict"], ["evaluate"], ["explain"], ["convert"], ["verify"], ["unpack"], ["pack"], ["energy"],
-        ["bench", "energy"], ["demo", "--model"], ["train", "--start"], ["train", "--teacher"],
-        ["ablate", "relation", "--start"], ["finetune", "pictures", "--start"], ["finetune", "pictures", "--teacher"],
+        ["demo", "--model"], ["train", "--start"], ["train", "--teacher"],
+        ["finetune", "pictures", "--start"], ["finetune", "pictures", "--teacher"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -59,11 +56,9 @@ def test_images_and_results_are_files() -> None:
     assert _offered("evaluate", "model", "--data", "d") == [FILE]
 
 
-def test_recipes_studies_presets_and_tables_are_completed() -> None:
-    assert _offered("train", "") == _offered("ablate", "relation", "--recipe", "") == recipes.names()
+def test_recipes_presets_and_tables_are_completed() -> None:
+    assert _offered("train", "") == recipes.names()
     assert _offered("train", "smo") == ["smoke"]
-    assert _offered("ablate", "") == list(TRAINED_STUDIES)
-    assert _offered("ablate", "rel") == ["relation"]
     assert _offered("evaluate", "m", "--preset", "lapis_l") == sorted(p for p in PRESETS if p.startswith("lapis_l"))
     assert set(PRESETS) <= set(_offered("energy", ""))
     assert _offered("energy", "m", "--costs", "45") == [FILE, *(name for name in tables() if name.startswith("45"))]
@@ -71,10 +66,9 @@ def test_recipes_studies_presets_and_tables_are_completed() -> None:
 
 def test_the_names_that_need_no_torch_are_those_of_training() -> None:
     assert recipe_names() == recipes.names()
-    assert set(STUDIES) == set(TRAINED_STUDIES)
 
 
-@pytest.mark.parametrize("words", ["lapis train c", "lapis ablate r", "lapis predict l"])
+@pytest.mark.parametrize("words", ["lapis train c", "lapis predict l"])
 def test_completing_never_loads_torch(words: str) -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom lapis.cli import main; sys.exit(main())"
     asked = {COMPLETE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"}

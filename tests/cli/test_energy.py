@@ -49,22 +49,6 @@ def _tally(config: LapisConfig) -> Tally:
     return tally
 
 
-def test_paper_shows_both_figures_and_the_derivation() -> None:
-    text = _run("--paper")
-    for printed in ("283.15", "100.01", "13.27", "86.3x", "99.996", "3 rho_attn + rho_out", "0.3878"):
-        assert printed in text
-
-
-def test_paper_as_json_is_complete() -> None:
-    content = _json("--paper")
-    assert content["all_equal_or_explained"] is True
-    assert len(content["figures"]) == 15
-    assert [figure["paper"] for figure in content["figures"] if not figure["equal"]] == ["100.01"]
-    large = content["solutions"][0]
-    again = estimate(preset("lapis_large").deployed(), large["activities_w6"])
-    assert f"{again.energy_mj:.2f}" == "3.28"
-
-
 def test_a_preset_is_priced_as_deployed() -> None:
     content = _json(*LARGE)
     config = content["config"]
@@ -167,15 +151,6 @@ def test_the_command_needs_neither_torch_nor_matplotlib() -> None:
     check = "import sys, lapis.cli.energy; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_papers_figures_are_written_where_asked(tmp_path: Path) -> None:
-    _run("--paper", "--csv", str(tmp_path / "paper.csv"))
-    rows = list(csv.DictReader((tmp_path / "paper.csv").read_text().splitlines()))
-    assert len(rows) == len(json.loads(_run("--paper", "--json"))["figures"])
-    with pytest.raises(LapisError, match="--chart draws the estimate"):
-        _run("--paper", "--chart", str(tmp_path / "paper.png"))
-    assert not (tmp_path / "paper.png").exists()
 
 
 @pytest.mark.parametrize("name", relations.names())

@@ -61,7 +61,6 @@ WALK: dict[str, list[list[str]]] = {
     "info": [["info", MODEL], ["info", FILE], ["--debug", "info", FILE]],
     "train": [["train", "smoke", "--start", MODEL, "--out", FILE], ["train", FILE], ["train", "smoke", "--set", FILE]],
     "finetune": [["finetune", "sorted", "--start", FILE], ["finetune", f"no{FILE}"]],
-    "ablate": [["ablate", FILE], ["ablate", "relation", "--start", f"{FILE}.pth", "--data", FILE]],
     "evaluate": [
         ["evaluate", MODEL, "--data", "sorted"],
         ["evaluate", RUN, "--data", "sorted", "--limit", "7"],

@@ -14,7 +14,7 @@ from lapis import pack
 from lapis.cli import VERBS, app, main
 from lapis.convert.fold import from_model
 from lapis.data.cifar_sample import CIFAR10_CLASSES
-from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
+from lapis.errors import EXIT_OK
 from lapis.nn import save_network
 from tests.networks import small_config, small_model
 from tests.pictures import write_class_folders
@@ -30,7 +30,6 @@ LINES = [
     "train",
     "train smoke --show",
     f"train smoke {TINY} --out run",
-    f"ablate relation --recipe smoke {TINY} --out study",
     "finetune pictures --start MODEL --epochs 1 --threads 1 --out tuned",
     "evaluate MODEL --data pictures",
     "evaluate CHECKPOINT --data pictures",
@@ -44,7 +43,6 @@ LINES = [
     "publish MODEL repository -n 1",
     "predict MODEL sample:0 sample:1 --csv answers.csv",
     "energy MODEL --compare --csv rows.csv",
-    "energy --paper",
     "explain MODEL sample:0",
     "demo --model MODEL",
 ]
@@ -103,11 +101,3 @@ def test_the_output_is_one_object(
         words["SHARD"].write_text(capfd.readouterr().out)
     assert main([*(str(words.get(word, word)) for word in line.split()), "--json"]) == EXIT_OK
     assert _only_object(capfd.readouterr().out)
-
-
-def test_a_study_that_was_stopped_is_an_object_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("lapis.train.ablate.run_study", lambda *arguments: None)
-    assert main(["ablate", "relation", "--recipe", "smoke", "--out", str(tmp_path), "--json"]) == EXIT_INTERRUPTED
-    assert _only_object(capfd.readouterr().out)["interrupted"] is True

@@ -30,7 +30,6 @@ from lapis.runtime.engine import Engine
 from lapis.train.optim import parameter_groups
 from lapis.train.recipe import Optim
 from lapis.train.start import start_network
-from lapis.train.studies import variants
 from tests.networks import small_config, small_model
 
 
@@ -213,12 +212,6 @@ def test_the_energy_of_a_relation_is_what_its_rule_says() -> None:
     assert [row for row in rows["chebyshev"] if row[0] != "relation"] == [
         row for row in rows["laplacian"] if row[0] != "relation"
     ]
-
-
-def test_the_relation_study_has_a_row_for_each_registered_relation() -> None:
-    rows = [row.name for row in variants("relation", "smoke", [])]
-    assert rows == [*relations.names(), *(f"{name} drawn" for name in relations.names())]
-    assert set(MINE) < set(relations.names())
 
 
 def test_what_a_relation_learns_has_the_learning_rate_of_steps_and_no_decay() -> None:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from lapis import preset
 from lapis.energy import CONVENTIONS, estimate, side_by_side
-from lapis.energy.paper import figures, solve_large
 from lapis.report import energy_table
 from lapis.trace import POINTS
 
@@ -62,15 +61,3 @@ def test_conventions_are_named_with_what_they_count() -> None:
     text = " ".join(_text(energy_table.conventions(side_by_side(CONFIG, dict.fromkeys(POINTS, 0.25)))).split())
     for convention in CONVENTIONS.values():
         assert convention.name in text
-
-
-def test_the_papers_table_says_equal_or_differs() -> None:
-    lines = _text(energy_table.paper(figures())).splitlines()[1:]
-    assert [line.rstrip().endswith("equal") for line in lines].count(False) == 1
-    assert "differs, see below" in next(line for line in lines if "100.01" in line)
-
-
-def test_the_derivation_is_shown_with_its_ranges() -> None:
-    text = _text(energy_table.solution(solve_large()))
-    assert re.search(r"rho_qkv +0\.38\d\d +0\.38\d\d\.\.0\.39\d\d", text)
-    assert "(E1 - E2) / (0.8 u)" in text

@@ -30,7 +30,6 @@ VERBS = {
     "doctor": "Check this machine: device, kernels, a bit-exact self-test, speed, what is missing.",
     "train": "Run a training recipe.",
     "finetune": "Train a network for a folder of your own images, pack it and report.",
-    "ablate": "Run an ablation: train variants with the same schedule and seeds, and compare them.",
     "evaluate": "Measure top-1 and top-5 accuracy on a folder of images.",
     "merge": "Combine the results of evaluation shards.",
     "convert": "Convert a trained network to a spiking network and run it.",

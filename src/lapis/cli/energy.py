@@ -1,4 +1,4 @@
-"""`lapis energy`: the energy per image, operator by operator, compared with the dense network and with the paper."""
+"""`lapis energy`: the energy per image, operator by operator, compared with the dense network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from lapis import models
 from lapis._util import overrides
 from lapis._util import run_layout as runs
-from lapis._util.files import check_target, csv_text, write_text
+from lapis._util.files import check_target, write_text
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
@@ -24,8 +24,7 @@ from lapis.data.sources import resolve_data
 from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs, load_tally, side_by_side, tables
 from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory
-from lapis.energy.paper import Solution, figures, solve_base, solve_large
-from lapis.errors import EXIT_CHECK_FAILED, LapisError
+from lapis.errors import LapisError
 from lapis.report import energy_table
 from lapis.report.charts import energy_chart
 from lapis.runtime import Session
@@ -55,7 +54,6 @@ _POINTS = f"Points: {', '.join(POINTS)}, or all."
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
 @click.option("--per-block", is_flag=True, help="One row per block and operator.")
-@click.option("--paper", is_flag=True, help="Print every figure of the paper and ours.")
 @click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Also draw the rows to this PNG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -70,7 +68,6 @@ def command(
     memory: str,
     compare: bool,
     per_block: bool,
-    paper: bool,
     csv: Path | None,
     chart: Path | None,
     as_json: bool,
@@ -82,16 +79,11 @@ def command(
 
     \b
     Examples:
-      lapis energy --paper
+      lapis energy lapis_tiny_cifar10
       lapis energy lapis_large --activity all=0.3 --compare
     """
     check_target(csv, "--csv")
     check_target(chart, "--chart")
-    if paper:
-        if chart is not None:
-            raise LapisError("--chart draws the estimate of a MODEL; --paper prints a table, which --csv writes")
-        _show_paper(as_json, csv)
-        return
     config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
     result = estimate(config, rho, convention, table, terms)
@@ -253,43 +245,3 @@ def _heading(model: str | None, config: LapisConfig) -> str:
         f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
         f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
     )
-
-
-def _show_paper(as_json: bool, csv: Path | None) -> None:
-    """Print the comparison, write it where asked, and fail if a figure differs without a reason."""
-    shown, solutions = figures(), [solve_large(), solve_base()]
-    if csv is not None:
-        write_text(csv, csv_text([figure.to_dict() for figure in shown]))
-    explained = all(figure.equal or figure.difference for figure in shown)
-    if as_json:
-        content = {
-            "figures": [figure.to_dict() for figure in shown],
-            "solutions": [_solution(solved) for solved in solutions],
-            "all_equal_or_explained": explained,
-        }
-        echo(json.dumps(content))
-    else:
-        console = TableConsole()
-        console.print(energy_table.paper(shown))
-        for figure in shown:
-            if figure.difference and not figure.equal:
-                echo(f"{figure.printed} {figure.unit}: {figure.difference}.")
-        for solved in solutions:
-            echo("", f"Activities of {solved.model}, solved from the paper's rows (u = LND^2, r = LN^2 D, h = LHN^2):")
-            console.print(energy_table.solution(solved))
-        echo(
-            "",
-            "E1..E4 are the middles of the ranges that the printed digits and ratios allow. "
-            "Only the sums a, m and x can be found; ours above split them evenly.",
-        )
-    if not explained:
-        raise click.exceptions.Exit(EXIT_CHECK_FAILED)
-
-
-def _solution(solved: Solution) -> dict[str, Any]:
-    return {
-        "model": solved.model,
-        "solved": [step.to_dict() for step in solved.solved],
-        "activities_w32": dict(solved.w32),
-        "activities_w6": dict(solved.w6),
-    }

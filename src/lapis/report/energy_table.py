@@ -9,7 +9,6 @@ from rich.table import Table
 
 from lapis.energy.costs import Kind
 from lapis.energy.estimate import Estimate, Row
-from lapis.energy.paper import PaperFigure, Solution
 
 _KIND_NAMES: dict[Kind, str] = {
     "mac": "MAC",
@@ -84,24 +83,6 @@ def conventions(estimates: Iterable[Estimate]) -> Table:
             f"{estimate.ratio:.1f}x",
             estimate.convention.counted,
         )
-    return table
-
-
-def paper(figures: Iterable[PaperFigure]) -> Table:
-    """The paper's figures and ours."""
-    table = _table("figure", "paper mJ", "ours mJ", "unrounded", "", left=(0, 4))
-    for figure in figures:
-        verdict = "equal" if figure.equal else "differs, see below" if figure.difference else "differs"
-        unit = "x" if figure.unit == "x" else ""
-        table.add_row(figure.name, figure.printed + unit, figure.ours_printed + unit, f"{figure.ours:.5f}", verdict)
-    return table
-
-
-def solution(solved_model: Solution) -> Table:
-    """How the activities of one model follow from the paper's rows."""
-    table = _table("", "value", "range", "how", "what", left=(0, 3, 4), wrapped=(3, 4))
-    for step in solved_model.solved:
-        table.add_row(step.name, f"{step.value:.4f}", f"{step.low:.4f}..{step.high:.4f}", step.formula, step.meaning)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Training a network from a recipe: the objective, the loop, evaluation and ablations."""
+"""Training a network from a recipe: the objective, the loop and evaluation."""
 
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe

@@ -57,7 +57,7 @@ _CLASSES: dict[str, type[Mixer]] = {
 def register_relation(name: str, relation: type[Mixer]) -> None:
     """Add a relation, so that `LapisConfig(relation=name)` is a network with it; call this where the class is defined.
 
-    It trains, calibrates, evaluates, and takes part in `lapis ablate relation` and `lapis energy`. A `TableRelation` is
+    It trains, calibrates, evaluates, and takes part in `lapis energy`. A `TableRelation` is
     converted and packed as well.
     """
     if not (isinstance(relation, type) and issubclass(relation, Mixer)):

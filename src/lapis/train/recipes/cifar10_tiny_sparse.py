@@ -1,4 +1,4 @@
-"""The deployed model with fewer spikes: half of the neurons stay silent. One rung of `lapis ablate sparsity`.
+"""The deployed model with fewer spikes: half of the neurons stay silent.
 
 Command:   lapis train cifar10_tiny_sparse --data DIR --teacher runs/cifar10_tiny_teacher_128
 Expected:  no accuracy lost at an activity of 0.65, 93 % at 0.5.

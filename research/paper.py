@@ -1,5 +1,7 @@
 """Every energy figure of the paper and ours, with the activities computed from the paper's own figures.
 
+    python research/paper.py [--json]
+
 The paper prints no activities, but its rows determine some sums of them:
 
     attention path, W32:  0.9 (a u + r + rho r) + 10 h        = E1     a   = 3 rho_attn + rho_out
@@ -14,8 +16,11 @@ The checkpoints were fine-tuned separately: the ranges of m32 and m6 do not over
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
@@ -23,6 +28,7 @@ from lapis.config import FLOAT_WEIGHTS, LapisConfig, preset
 from lapis.energy import counts
 from lapis.energy.costs import PJ_PER_MJ, Costs, load_costs
 from lapis.energy.estimate import Estimate, estimate, total_mj
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK
 from lapis.trace import Point
 
 W6 = 6
@@ -70,16 +76,6 @@ class Solved:
     value: float
     low: float
     high: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "meaning": self.meaning,
-            "formula": self.formula,
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-        }
 
 
 @dataclass(frozen=True)
@@ -280,3 +276,30 @@ def _why_100_01(result: Estimate, pairs: int) -> str:
         f"the appendix's formulas, 4.6 (4u + 2r), give {result.dense_attention_mj:.3f}; the row sums, 0.9 h, "
         f"which it does not count, would make it {with_row_sums:.3f}"
     )
+
+
+def main(words: list[str] | None = None) -> int:
+    """Print the comparison; the exit code says whether every figure is equal or its difference explained."""
+    parser = argparse.ArgumentParser(description="Every energy figure of the paper and ours.")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    as_json = parser.parse_args(words).as_json
+    shown, solutions = figures(), [solve_large(), solve_base()]
+    explained = all(figure.equal or figure.difference for figure in shown)
+    if as_json:
+        solved = [asdict(solution) for solution in solutions]
+        print(json.dumps({"figures": [figure.to_dict() for figure in shown], "solutions": solved}))
+        return EXIT_OK if explained else EXIT_CHECK_FAILED
+    print(f"{'figure':<34} {'paper':>8} {'ours':>8} unrounded")
+    for figure in shown:
+        note = "" if figure.equal else f"  differs: {figure.difference}"
+        print(f"{figure.name:<34} {figure.printed:>8} {figure.ours_printed:>8} {figure.ours:.5f} {figure.unit}{note}")
+    for solution in solutions:
+        print(f"\nActivities of {solution.model}, from the paper's rows (u = L N D^2, r = L N^2 D, h = L H N^2):")
+        for step in solution.solved:
+            print(f"{step.name:<8} {step.value:9.4f}  {step.low:.4f}..{step.high:.4f}  {step.meaning} = {step.formula}")
+    print("\nOnly the sums a, m and x can be found; ours above split them evenly.")
+    return EXIT_OK if explained else EXIT_CHECK_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How far apart the queries and keys of a network lie: `python tools/query_key_gap.py MODEL [MODEL ...]`.
+"""How far apart the queries and keys of a network lie: `python research/query_key_gap.py MODEL [MODEL ...]`.
 
 Prints, for each block, the mean over channels of ((mean q - mean k) / T)**2 of codes, with means over the tokens of 24
 packaged images, and the share of queries that stand at the end of the window. Where the first is near 1 a head no
@@ -7,7 +7,7 @@ longer compares (docs/training.md, Queries and keys that drift apart).
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -18,9 +18,12 @@ IMAGES = 24
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="packed files, packaged names or runs")
+    names = parser.parse_args().models
     images = packaged_images()
     pixels = [images.read(index) for index in range(IMAGES)]
-    for name in sys.argv[1:]:
+    for name in names:
         session = Session(name)
         depth, window, trace = session.config.depth, session.config.window, session.watch(pixels).trace
         gaps, ends = [], []

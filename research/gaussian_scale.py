@@ -1,10 +1,9 @@
-"""Where the Gaussian relation stands beside the others, and why: `python tools/gaussian_scale.py --data DIR`.
+"""Where the Gaussian relation stands beside the others, and why: `python research/gaussian_scale.py --data DIR`.
 
-First, before any training: how far the attention of each rule is from the softmax attention for
+Before any training: how far the attention of each rule is from the softmax attention for
 which imported weights were trained (KL divergence of rows, in nats), how many keys a row attends to (exp of its
-entropy), and the accuracy. Then, with --out, two Gaussian networks are trained that differ in their first time
-constants only: found from squared distances, as ours are, or from l1 distances, as one would set them "under an
-otherwise identical configuration" (docs/results.md).
+entropy), and the accuracy. The last row is a Gaussian whose first time constants are found from l1 distances, as one
+would set them "under an otherwise identical configuration" (docs/results.md).
 """
 
 from __future__ import annotations
@@ -27,11 +26,8 @@ from lapis.nn.relations.gaussian import Gaussian
 from lapis.ops.l1_distance.eager import l1_distance
 from lapis.preprocess import Preprocess
 from lapis.train import recipes
-from lapis.train.ablate import run_study, table
-from lapis.train.distributed import join
 from lapis.train.recipe import Recipe
 from lapis.train.start import start_network
-from lapis.train.studies import Variant, study_named
 
 RULES = ("dot", "laplacian", "gaussian", "hamming", "eco")
 SHARP = "gaussian_l1_tau"
@@ -51,7 +47,6 @@ def main() -> None:
     parser.add_argument("--start", default="runs/cifar10_tiny_teacher", help="dense weights, start and teacher of all")
     parser.add_argument("--size", type=int, default=96, help="image size of start and teacher")
     parser.add_argument("--count", type=int, default=1000, help="test images before training")
-    parser.add_argument("--out", type=Path, help="train the two Gaussians into this folder")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="a setting of the recipe")
     asked = parser.parse_args()
     register_relation(SHARP, SharpGaussian)
@@ -60,10 +55,6 @@ def main() -> None:
     print(f"{'relation':<16} {'KL from softmax':>15} {'keys per row':>13} {'top-1 %':>8}")
     for name in (*RULES, SHARP):
         print(f"{name:<16} {_before_training(_with_relation(recipe, name), asked.data, asked.count)}", flush=True)
-    if asked.out is not None:
-        rows = [Variant(name, _with_relation(recipe, name)) for name in ("gaussian", SHARP)]
-        records = run_study(rows, [recipe.seed], asked.data, asked.out, join("cpu"))
-        print("stopped" if records is None else table(study_named("relation"), records))
 
 
 def _with_relation(recipe: Recipe, relation: str) -> Recipe:

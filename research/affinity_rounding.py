@@ -1,6 +1,6 @@
 """Compare ways to round narrow affinities: the share of images that the packaged model answers as with 15 bits.
 
-python tools/affinity_rounding.py DIR        # a folder with CIFAR-10
+python research/affinity_rounding.py DIR        # a folder with CIFAR-10
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What turned axes are worth before any training: `python tools/turned_axes.py --data DIR`.
+"""What turned axes are worth before any training: `python research/turned_axes.py --data DIR`.
 
 Prints, for a deployed model as it is and turned (lapis.nn.basis), which share of the power of its values lies in the
 smaller half of them, and its accuracy under deadlines that are chosen for a goal of activity: for each point alike, or

@@ -1,4 +1,4 @@
-"""Time the engine in a browser beside the native one, on one thread: python tools/browser_speed.py [MODEL].
+"""Time the engine in a browser beside the native one, on one thread: python research/browser_speed.py [MODEL].
 
 Every round runs each executor for a moment, one after the other, so that a busy machine slows all of them alike. The
 figure of an executor is the least processor time per image of all rounds: time in which other programs held the core is
