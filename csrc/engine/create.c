@@ -91,7 +91,7 @@ static void pack_ends(lapis_engine *e) {
     e->patch.weight = pack_patch(p, e->functions, m->patch_weight, d, inputs);
     e->position = arena_take(p, m->position_rows * padded * 4);
     e->position_stride = m->position_rows == e->tokens ? padded : 0;
-    int64_t head_stride = round_up(d, 16);
+    int64_t head_stride = round_up(d, HEAD_UNIT);
     e->head_weight = arena_take(p, m->classes * head_stride * 2);
     e->head_bias = pack_bytes(p, m->head_bias, m->classes * 8);
     if (!p->base) return;
@@ -134,7 +134,7 @@ static void plan_work(lapis_engine *e) {
         memory.acc = arena_take(p, e->tokens * e->acc_stride * 4);
         memory.mass = arena_take(p, e->m.heads * e->tokens * 4);
         memory.scratch = arena_take(p, scratch);
-        memory.token = arena_take(p, round_up(e->m.width, 16) * 2);
+        memory.token = arena_take(p, round_up(e->m.width, HEAD_UNIT) * 2);
         memory.unpacked = arena_take(p, e->low_memory ? unpacked_bytes(e->functions, inputs) : 0);
         if (p->base) e->units[i] = unit, e->memory[i] = memory;
     }

@@ -1,9 +1,8 @@
 /* The engine's stages in AVX2. */
-#include "../simd/avx2.h"
-
 #define LAPIS_VNNI 0
 #define LAPIS_WIDE 0
 #define LAPIS_AMX 0
 #define SPIKE_PERCENT 45
-#define ENGINE engine_avx2
+#define TARGET avx2
+#include "../simd/avx2.h"
 #include "vector_engine.inc"

@@ -1,6 +1,5 @@
 /* The engine's stages in NEON, as every ARM of 64 bits has it. */
-#include "../simd/neon.h"
-
 #define LAPIS_LINEAR LINEAR_QUADS
-#define ENGINE engine_neon
+#define TARGET neon
+#include "../simd/neon.h"
 #include "engine128.inc"

@@ -1,6 +1,5 @@
 /* The engine's stages in NEON with dot products of bytes. */
-#include "../simd/neon.h"
-
 #define LAPIS_LINEAR LINEAR_DOT
-#define ENGINE engine_neondot
+#define TARGET neondot
+#include "../simd/neon.h"
 #include "engine128.inc"

@@ -1,6 +1,5 @@
 /* The engine's stages in NEON with matrix products of bytes. */
-#include "../simd/neon.h"
-
 #define LAPIS_LINEAR LINEAR_MATRIX
-#define ENGINE engine_neoni8mm
+#define TARGET neoni8mm
+#include "../simd/neon.h"
 #include "engine128.inc"

@@ -1,6 +1,10 @@
 /* The engine's stages in plain C: what the vector kernels must equal, and what runs where they cannot. */
 #include "stages.h"
 
+#include "../simd/unroll.h"
+
+#define TARGET scalar
+
 static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 static int count_levels(const ladder *steps, float pre) {
@@ -9,7 +13,7 @@ static int count_levels(const ladder *steps, float pre) {
     return count;
 }
 
-static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
+static void KERNEL(linear_rows)(const linear_call *call, int64_t from, int64_t to) {
     const linear *layer = call->layer;
     for (int64_t row = from; row < to; row++)
         for (int64_t o = 0; o < layer->outputs; o++) {
@@ -32,7 +36,7 @@ static void linear_rows(const linear_call *call, int64_t from, int64_t to) {
         }
 }
 
-static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *codes) {
+static void KERNEL(norm_row)(const norm_call *call, const int32_t *stream, uint8_t *codes) {
     int64_t sum = 0, squares = 0;
     for (int64_t c = 0; c < call->width; c++) sum += stream[c];
     int64_t mean = norm_mean(sum, call->width);
@@ -47,8 +51,8 @@ static void norm_row(const norm_call *call, const int32_t *stream, uint8_t *code
     }
 }
 
-static void readout_row(const readout_call *call, const int32_t *acc, int64_t channels, int32_t offset, float factor,
-                        uint8_t *codes) {
+static void KERNEL(readout_row)(const readout_call *call, const int32_t *acc, int64_t channels, int32_t offset,
+                                float factor, uint8_t *codes) {
     for (int64_t c = 0; c < channels; c++) {
         float pre = (float)(acc[c] + offset) * factor;
         pre = pre * call->scale;
@@ -58,8 +62,8 @@ static void readout_row(const readout_call *call, const int32_t *acc, int64_t ch
     }
 }
 
-static void patch_rows(const patch_call *call, const int16_t *patches, int64_t rows, const int32_t *position,
-                       int64_t position_stride, int32_t *stream, int64_t stream_stride) {
+static void KERNEL(patch_rows)(const patch_call *call, const int16_t *patches, int64_t rows, const int32_t *position,
+                               int64_t position_stride, int32_t *stream, int64_t stream_stride) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t o = 0; o < call->outputs; o++) {
             const int16_t *patch = patches + r * call->inputs, *weight = call->weight + o * call->inputs;
@@ -71,7 +75,7 @@ static void patch_rows(const patch_call *call, const int16_t *patches, int64_t r
         }
 }
 
-static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t padded) {
+static int64_t KERNEL(head_row)(const int16_t *token, const int16_t *weight, int64_t padded) {
     int64_t sum = 0;
     for (int64_t c = 0; c < padded; c++) sum += token[c] * weight[c];
     return sum;
@@ -80,9 +84,9 @@ static int64_t head_row(const int16_t *token, const int16_t *weight, int64_t pad
 const engine_functions engine_scalar = {
     .panel = 1,
     .tile = 1,
-    .linear = linear_rows,
-    .norm = norm_row,
-    .patch = patch_rows,
-    .readout = readout_row,
-    .head = head_row,
+    .linear = KERNEL(linear_rows),
+    .norm = KERNEL(norm_row),
+    .patch = KERNEL(patch_rows),
+    .readout = KERNEL(readout_row),
+    .head = KERNEL(head_row),
 };

@@ -1,6 +1,5 @@
 /* The engine's stages in WebAssembly's vectors. */
-#include "../simd/wasm128.h"
-
 #define LAPIS_LINEAR LINEAR_PAIRS
-#define ENGINE engine_wasm128
+#define TARGET wasm128
+#include "../simd/wasm128.h"
 #include "engine128.inc"

@@ -1,6 +1,5 @@
 /* The engine's stages in WebAssembly's vectors, with relaxed products of bytes. */
-#include "../simd/wasm128.h"
-
 #define LAPIS_LINEAR LINEAR_QUADS
-#define ENGINE engine_wasmrelaxed
+#define TARGET wasmrelaxed
+#include "../simd/wasm128.h"
 #include "engine128.inc"

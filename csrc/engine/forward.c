@@ -159,7 +159,7 @@ static void feed_forward(work_item *w, int64_t index) {
 /* The final token, standardised, as int16 with pooled_bits behind the point; then the head. */
 static void classify(work_item *w) {
     const lapis_engine *e = w->e;
-    int64_t d = e->m.width, padded = round_up(d, 16), patches = e->patches;
+    int64_t d = e->m.width, padded = round_up(d, HEAD_UNIT), patches = e->patches;
     int64_t (*head)(const int16_t *, const int16_t *, int64_t) =
         e->plain_head ? engine_scalar.head : e->functions->head;
     for (int64_t image = w->piece; image < w->images; image += w->pieces) {

@@ -9,7 +9,7 @@
 
 #include "../kernels/kernels.h"
 
-enum { CODE_UNIT = 64, STREAM_UNIT = 64, MAX_LEVELS = 126, TREE_DEPTH = 7 };
+enum { CODE_UNIT = 64, STREAM_UNIT = 64, HEAD_UNIT = 32, MAX_LEVELS = 126, TREE_DEPTH = 7 };
 
 typedef enum { TO_CODES = 0, TO_LADDER = 1, TO_STREAM = 2 } linear_kind;
 
@@ -105,7 +105,8 @@ typedef struct {
                   int64_t position_stride, int32_t *stream, int64_t stream_stride);
     void (*readout)(const readout_call *, const int32_t *acc, int64_t channels, int32_t offset, float factor,
                     uint8_t *codes);
-    /* sum token_c weight_c over a padded width (a multiple of 16); no two neighbours of weight may both be -32768. */
+    /* sum token_c weight_c over a padded width (a multiple of HEAD_UNIT); no two neighbours of weight may both be
+     * -32768. */
     int64_t (*head)(const int16_t *token, const int16_t *weight, int64_t padded);
     /* Multiplications and additions per nanosecond at best; NULL where nobody knows. */
     double (*peak)(int64_t rounds, int64_t (*clock)(void));

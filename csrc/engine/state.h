@@ -35,7 +35,7 @@ typedef struct {
     int32_t *acc;           /* [N, padded channels] */
     uint32_t *mass;         /* [H, N] */
     unsigned char *scratch; /* of the attention kernel, and of event-driven layers */
-    int16_t *token;         /* [D, padded to 16] */
+    int16_t *token;         /* [D, padded to HEAD_UNIT] */
     int8_t *unpacked;       /* weights of a panel, where they are packed */
 } thread_memory;
 
@@ -51,7 +51,7 @@ struct lapis_engine {
     patch_call patch;
     int32_t *position;
     int64_t position_stride; /* of the patches' rows */
-    int16_t *head_weight;    /* [classes, D padded to 16] */
+    int16_t *head_weight;    /* [classes, D padded to HEAD_UNIT] */
     int64_t *head_bias;
     int plain_head; /* whether a weight of -32768 keeps products from being summed in pairs */
     unit_memory *units;

@@ -1,7 +1,6 @@
 /* AVX2 and FMA: 256 bits. */
-#include "../simd/avx2.h"
-
 #define LAPIS_VNNI 0
 #define LAPIS_WIDE 0
-#define KERNELS kernels_avx2
+#define TARGET avx2
+#include "../simd/avx2.h"
 #include "vector_kernels.inc"

@@ -1,5 +1,4 @@
 /* ARM NEON: 128 bits. */
+#define TARGET neon
 #include "../simd/neon.h"
-
-#define KERNELS kernels_neon
 #include "kernels128.inc"

@@ -4,8 +4,12 @@
 
 #include "scalar.h"
 
+#include "../simd/unroll.h"
+
+#define TARGET scalar
+
 /* Extend low..high over fp32 codes; 0 where one is not an integer of a sane size. */
-static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t channels, float *low, float *high) {
+static inline int widen_range(const float *x, int64_t stride, int64_t rows, int64_t channels, float *low, float *high) {
     for (int64_t n = 0; n < rows; n++)
         for (int64_t c = 0; c < channels; c++) {
             float value = x[n * stride + c];
@@ -16,8 +20,8 @@ static int widen_range(const float *x, int64_t stride, int64_t rows, int64_t cha
     return 1;
 }
 
-static void copy_codes(const void *x, int32_t code_type, int64_t stride, int64_t rows, int64_t channels, int shift,
-                       int64_t width, uint8_t *out) {
+static void KERNEL(copy_codes)(const void *x, int32_t code_type, int64_t stride, int64_t rows, int64_t channels,
+                               int shift, int64_t width, uint8_t *out) {
     for (int64_t n = 0; n < rows; n++, out += width) {
         memset(out + channels, 0, (size_t)(width - channels));
         if (code_type == LAPIS_CODES_U8)
@@ -37,8 +41,8 @@ int scalar_codes(const lapis_pairs *p, const void *q, const void *k, head_rows o
         (!widen_range(q_from, p->q_stride[2], rows, p->channels, &low, &high) ||
          !widen_range(k_from, p->k_stride[2], p->keys, p->channels, &low, &high) || high - low > 255))
         return LAPIS_BAD_CODES;
-    copy_codes(q_from, p->code_type, p->q_stride[2], rows, p->channels, (int)-low, width, q_codes);
-    copy_codes(k_from, p->code_type, p->k_stride[2], p->keys, p->channels, (int)-low, width, k_codes);
+    KERNEL(copy_codes)(q_from, p->code_type, p->q_stride[2], rows, p->channels, (int)-low, width, q_codes);
+    KERNEL(copy_codes)(k_from, p->code_type, p->k_stride[2], p->keys, p->channels, (int)-low, width, k_codes);
     return LAPIS_OK;
 }
 
@@ -62,7 +66,7 @@ static size_t code_bytes(const lapis_pairs *p) {
     return (size_t)(round_up(p->rows * p->channels, 64) + round_up(p->keys * p->channels, 64));
 }
 
-static int distance(const distance_call *call, head_rows own, unsigned char *scratch) {
+static int KERNEL(distance)(const distance_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     uint8_t *q = scratch_alloc(&scratch, p->rows * p->channels), *k = scratch_alloc(&scratch, p->keys * p->channels);
     int status = scalar_codes(p, call->q, call->k, own, p->channels, q, k);
@@ -119,8 +123,8 @@ size_t scalar_attention_scratch(const lapis_pairs *p) {
 }
 
 /* D of one row with its delay; 0 where one lies outside 0..size-1. */
-static int row_distances(const lapis_pairs *p, const uint8_t *q, const uint8_t *k, const int32_t *delay, int64_t size,
-                         int32_t *d, int32_t *nearest) {
+static int KERNEL(row_distances)(const lapis_pairs *p, const uint8_t *q, const uint8_t *k, const int32_t *delay,
+                                 int64_t size, int32_t *d, int32_t *nearest) {
     *nearest = INT32_MAX;
     for (int64_t j = 0; j < p->keys; j++) {
         int64_t sum = relate(p->relation, q, k + j * p->channels, p->channels);
@@ -144,7 +148,7 @@ int scalar_attention(const attention_call *call, head_rows own, unsigned char *s
     for (int64_t i = own.from; i < own.to; i++) {
         const int32_t *delay = call->delay ? call->delay + (h * p->rows + i) * p->keys : NULL;
         int32_t nearest;
-        if (!row_distances(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
+        if (!KERNEL(row_distances)(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
             return LAPIS_BAD_DISTANCE;
         double z = 0;
         for (int64_t c = 0; c < p->channels; c++) sum[c] = 0;
@@ -167,7 +171,7 @@ int scalar_attention(const attention_call *call, head_rows own, unsigned char *s
     return LAPIS_OK;
 }
 
-static int integer_attention(const integer_attention_call *call, head_rows own, unsigned char *scratch) {
+static int KERNEL(integer_attention)(const integer_attention_call *call, head_rows own, unsigned char *scratch) {
     const lapis_pairs *p = &call->p;
     const int64_t h = own.h;
     uint8_t *q = scratch_alloc(&scratch, p->rows * p->channels), *k = scratch_alloc(&scratch, p->keys * p->channels);
@@ -177,7 +181,7 @@ static int integer_attention(const integer_attention_call *call, head_rows own, 
     for (int64_t i = own.from; i < own.to; i++) {
         const int32_t *delay = call->delay ? call->delay + (h * p->rows + i) * p->keys : NULL;
         int32_t nearest;
-        if (!row_distances(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
+        if (!KERNEL(row_distances)(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
             return LAPIS_BAD_DISTANCE;
         int64_t exponent = call->row_exponent[h * call->size + nearest];
         if (exponent >= call->exponents) return LAPIS_BAD_DISTANCE;
@@ -243,13 +247,13 @@ lsq_sums scalar_lsq_codes_backward(const float *x, const float *grad, int64_t n,
 
 const kernel_functions kernels_scalar = {
     .distance_scratch = code_bytes,
-    .distance = distance,
+    .distance = KERNEL(distance),
     .gradient_scratch = scalar_gradient_scratch,
     .gradient = scalar_gradient,
     .attention_scratch = scalar_attention_scratch,
     .attention = scalar_attention,
     .integer_attention_scratch = scalar_attention_scratch,
-    .integer_attention = integer_attention,
+    .integer_attention = KERNEL(integer_attention),
     .lsq = scalar_lsq,
     .lsq_value_backward = scalar_lsq_value_backward,
     .lsq_codes_backward = scalar_lsq_codes_backward,

@@ -1,5 +1,4 @@
 /* WebAssembly's vectors: 128 bits. */
+#define TARGET wasm128
 #include "../simd/wasm128.h"
-
-#define KERNELS kernels_wasm128
 #include "kernels128.inc"

@@ -1,16 +1,17 @@
-/* 256-bit vectors: the names that the kernels are written in. Also the part that is 256 bits wide everywhere. */
+/* 256-bit vectors of x86: the names that the kernels are written in. avx512.h, neon.h and wasm128.h have the same ones
+ * for other instruction sets: norms, quantizers and what follows a linear layer are written once, over those names. */
 #ifndef LAPIS_SIMD_AVX2_H
 #define LAPIS_SIMD_AVX2_H
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "x86.h"
 
 typedef __m256i ints;
 typedef __m256 floats;
 
 enum {
-    LANES = 8,     /* 32-bit lanes of a vector */
-    TILE_ROWS = 6, /* rows of a register tile: 6 x 2 accumulators of the 16 registers */
+    LANES = 8,        /* 32-bit lanes of a vector */
+    CODE_VECTORS = 2, /* vectors that become one of codes */
+    TILE_ROWS = 6,    /* rows of a register tile: 6 x 2 accumulators of the 16 registers */
     GRADIENT_ROWS = 1,
     GRADIENT_VECS = 2 /* 2 vectors x 4 digits */
 };
@@ -49,6 +50,61 @@ enum {
 #define multiply_add(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define add_floats(a, b) _mm256_add_ps(a, b)
 #define multiply_floats(a, b) _mm256_mul_ps(a, b)
+
+#define and_ints(a, b) _mm256_and_si256(a, b)
+#define shift_right_32(a, counts) _mm256_srav_epi32(a, counts)
+
+/* floor, right up to 2^30; below -2^31 it is -2^31. Narrowing then clamps it for free. */
+#define floored(a) _mm256_cvtps_epi32(_mm256_floor_ps(_mm256_min_ps(a, all_floats(0x1p30F))))
+
+/* count + (a >= b), and count + (a <= b). */
+#define add_at_least(count, a, b) sub32(count, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ)))
+#define add_at_most(count, a, b) sub32(count, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LE_OQ)))
+
+/* nodes[index] of a table of 2^level floats, eight to a register. */
+INLINE floats look_up_floats(const float *nodes, int level, ints index) {
+    floats node = _mm256_permutevar8x32_ps(load_floats(nodes), index);
+    for (int i = 1; i < 1 << (level < 3 ? 0 : level - 3); i++) {
+        const floats other = _mm256_permutevar8x32_ps(load_floats(nodes + 8 * i), index);
+        const ints here = _mm256_cmpeq_epi32(_mm256_srli_epi32(index, 3), all32(i));
+        node = _mm256_blendv_ps(node, other, _mm256_castsi256_ps(here));
+    }
+    return node;
+}
+
+/* The lowest values of codes, as they are subtracted before narrowing: here in 16 bits. */
+typedef ints code_lows;
+#define load_lows(p) load_ints(p)
+#define all_lows(x) all16((int16_t)(x))
+
+/* 0..255 of integers less `low`, and of integers. */
+INLINE code_bytes narrow_words(ints words) {
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+#define in_words(x) _mm256_permute4x64_epi64(_mm256_packs_epi32((x)[0], (x)[1]), 0xd8)
+#define narrow_less(x, low) narrow_words(_mm256_subs_epi16(in_words(x), low))
+#define narrow(x) narrow_words(in_words(x))
+
+/* Sums of products of 16-bit pairs. */
+typedef ints pair_sums;
+#define no_pairs() zero_ints()
+#define add_pairs(sum, a, b) (*(sum) = add32(*(sum), multiply_s16(a, b)))
+#define joined_pairs(sum) (sum)
+
+/* Sums of 64 bits, of lanes and of their squares. */
+typedef ints long_sums;
+#define no_longs() zero_ints()
+INLINE ints sum_longs(ints sum, ints a) {
+    sum = _mm256_add_epi64(sum, _mm256_cvtepi32_epi64(_mm256_castsi256_si128(a)));
+    return _mm256_add_epi64(sum, _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a, 1)));
+}
+INLINE ints sum_squares(ints sum, ints a) {
+    const ints odd = _mm256_srli_epi64(a, 32);
+    return _mm256_add_epi64(_mm256_add_epi64(sum, _mm256_mul_epi32(a, a)), _mm256_mul_epi32(odd, odd));
+}
+#define add_longs(sum, a) ((sum) = sum_longs(sum, a))
+#define add_squares(sum, a) ((sum) = sum_squares(sum, a))
+#define joined_longs(sum) sum_of_four(sum)
 
 /* All lanes joined in one. */
 #define JOINED_LANES(name_, join_)                                                    \

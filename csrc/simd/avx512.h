@@ -1,18 +1,16 @@
-/* 512-bit vectors under the names of avx2.h. LAPIS_EMULATE builds the same source from SIMDe's portable versions, so
- * that a machine without AVX-512 can prove it. */
+/* 512-bit vectors of x86 under the names of avx2.h. LAPIS_VNNI is defined before. LAPIS_EMULATE builds the same source
+ * from SIMDe's portable versions, so that a machine without AVX-512 can prove it. */
 #ifndef LAPIS_SIMD_AVX512_H
 #define LAPIS_SIMD_AVX512_H
 
-#if LAPIS_EMULATE
-#include "emulate.h"
-#endif
-#include <immintrin.h>
+#include "x86.h"
 
 typedef __m512i ints;
 typedef __m512 floats;
 
 enum {
     LANES = 16,
+    CODE_VECTORS = 1,
     TILE_ROWS = 12, /* 12 x 2 accumulators of the 32 registers */
     GRADIENT_ROWS = 4,
     GRADIENT_VECS = 1 /* 4 rows x 4 digits */
@@ -55,6 +53,54 @@ enum {
 #define multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define add_floats(a, b) _mm512_add_ps(a, b)
 #define multiply_floats(a, b) _mm512_mul_ps(a, b)
+#define and_ints(a, b) _mm512_and_si512(a, b)
+#define shift_right_32(a, counts) _mm512_srav_epi32(a, counts)
+#define floored(a) \
+    _mm512_cvtps_epi32(_mm512_roundscale_ps(_mm512_min_ps(a, all_floats(0x1p30F)), _MM_FROUND_TO_NEG_INF))
+#define add_at_least(count, a, b) _mm512_mask_add_epi32(count, _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), count, all32(1))
+#define add_at_most(count, a, b) _mm512_mask_add_epi32(count, _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ), count, all32(1))
+
+/* Tables of up to 64 floats: 32 to a permutation of two registers. */
+INLINE floats look_up_floats(const float *nodes, int level, ints index) {
+    if (level < 4) return _mm512_permutexvar_ps(index, load_floats(nodes));
+    floats node = _mm512_permutex2var_ps(load_floats(nodes), index, load_floats(nodes + 16));
+    if (level > 5) {
+        const floats upper = _mm512_permutex2var_ps(load_floats(nodes + 32), index, load_floats(nodes + 48));
+        node = _mm512_mask_mov_ps(node, _mm512_test_epi32_mask(index, all32(32)), upper);
+    }
+    return node;
+}
+
+/* Codes narrow from 32 bits at once. */
+typedef ints code_lows;
+#define load_lows(p) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
+#define all_lows(x) all32((int32_t)(x))
+#define narrow_less(x, low) _mm512_cvtusepi32_epi8(max_s32(sub32((x)[0], low), zero_ints()))
+#define narrow(x) _mm512_cvtepi32_epi8((x)[0])
+
+typedef ints pair_sums;
+#define no_pairs() zero_ints()
+#if LAPIS_VNNI
+#define add_pairs(sum, a, b) (*(sum) = _mm512_dpwssd_epi32(*(sum), a, b))
+#else
+#define add_pairs(sum, a, b) (*(sum) = add32(*(sum), multiply_s16(a, b)))
+#endif
+#define joined_pairs(sum) (sum)
+
+typedef ints long_sums;
+#define no_longs() zero_ints()
+INLINE ints sum_longs(ints sum, ints a) {
+    sum = _mm512_add_epi64(sum, _mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)));
+    return _mm512_add_epi64(sum, _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(a, 1)));
+}
+INLINE ints sum_squares(ints sum, ints a) {
+    const ints odd = _mm512_srli_epi64(a, 32);
+    return _mm512_add_epi64(_mm512_add_epi64(sum, _mm512_mul_epi32(a, a)), _mm512_mul_epi32(odd, odd));
+}
+#define add_longs(sum, a) ((sum) = sum_longs(sum, a))
+#define add_squares(sum, a) ((sum) = sum_squares(sum, a))
+#define joined_longs(sum) _mm512_reduce_add_epi64(sum)
+
 #define accumulate16(sum, x) ((sum) = add16(sum, x))
 /* VNNI: sum += the four products of each dword; `_all` reads one dword of factors for every lane. Named registers: left
  * to itself, gcc 12 copies its sums to and fro. */

@@ -42,6 +42,16 @@ EMULATED_LANES(cvtusepi32_epi8, simde__m512i, uint32_t, 16, simde__m128i, uint8_
 #define _mm512_cvtepi32_epi8(a) emulated_cvtepi32_epi8(a)
 #define _mm512_cvtusepi32_epi8(a) emulated_cvtusepi32_epi8(a)
 
+static inline simde__m512i emulated_srav_epi32(simde__m512i vector, simde__m512i counts) {
+    int32_t lanes[16], by[16];
+    memcpy(lanes, &vector, sizeof vector);
+    memcpy(by, &counts, sizeof counts);
+    for (int i = 0; i < 16; i++) lanes[i] >>= by[i];
+    memcpy(&vector, lanes, sizeof vector);
+    return vector;
+}
+#define _mm512_srav_epi32(a, counts) emulated_srav_epi32(a, counts)
+
 /* All lanes joined in one. */
 #define EMULATED_REDUCE(name_, lane_, expression_)              \
     static inline lane_ emulated_##name_(simde__m512i vector) { \

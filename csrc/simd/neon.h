@@ -1,6 +1,6 @@
-/* 128-bit vectors of ARM: the names that the narrow kernels (kernels128.inc, engine128.inc) are written in. wasm128.h
- * has the same names for WebAssembly. Products by dword (dot_by_dword) and by matrix (multiply_matrix) only where the
- * compiler was told that the processor has them. */
+/* 128-bit vectors of ARM under the names of avx2.h, and those that the narrow kernels (linear128.inc, distance128.inc)
+ * are written in. wasm128.h has the same names for WebAssembly. Products by dword (dot_by_dword) and by matrix
+ * (multiply_matrix) only where the compiler was told that the processor has them. */
 #ifndef LAPIS_SIMD_NEON_H
 #define LAPIS_SIMD_NEON_H
 
@@ -13,6 +13,11 @@
 typedef int32x4_t ints;
 typedef float32x4_t floats;
 
+enum { LANES = 4, CODE_VECTORS = 2, CODES = 8 };
+
+/* Only x86's compilers need it: tiles.inc. */
+#define SETTLE(a, b)
+
 #define as_s8(a) vreinterpretq_s8_s32(a)
 #define as_u8(a) vreinterpretq_u8_s32(a)
 #define as_s16(a) vreinterpretq_s16_s32(a)
@@ -23,9 +28,6 @@ typedef float32x4_t floats;
 
 INLINE ints load_ints(const void *p) { return from_u8(vld1q_u8(p)); }
 INLINE void store_ints(void *p, ints a) { vst1q_u8(p, as_u8(a)); }
-/* The lower eight bytes; the upper ones are zero, or are left alone. */
-INLINE ints load_half(const void *p) { return from_u8(vcombine_u8(vld1_u8(p), vdup_n_u8(0))); }
-INLINE void store_half(void *p, ints a) { vst1_u8(p, vget_low_u8(as_u8(a))); }
 /* Four bytes in every lane. */
 INLINE ints broadcast_dword(const void *p) {
     int32_t dword;
@@ -47,13 +49,25 @@ INLINE ints broadcast_dword(const void *p) {
 #define max_u8(a, b) from_u8(vmaxq_u8(as_u8(a), as_u8(b)))
 #define greatest_u8(a) vmaxvq_u8(as_u8(a))
 #define subs_u8(a, b) from_u8(vqsubq_u8(as_u8(a), as_u8(b)))
-#define subs_s16(a, b) from_s16(vqsubq_s16(as_s16(a), as_s16(b)))
-#define or_ints(a, b) vorrq_s32(a, b)
-#define zero8(a) from_u8(vceqzq_u8(as_u8(a)))
-#define select_ints(mask, a, b) from_u8(vbslq_u8(as_u8(mask), as_u8(a), as_u8(b)))
-/* Eight integers to 16 bits, and those to unsigned bytes in the lower half; too large ones to the nearest that fits. */
-#define narrow_32(a, b) from_s16(vcombine_s16(vqmovn_s32(a), vqmovn_s32(b)))
-#define narrow_16(a) from_u8(vcombine_u8(vqmovun_s16(as_s16(a)), vdup_n_u8(0)))
+#define and_ints(a, b) vandq_s32(a, b)
+#define shift_right_32(a, counts) vshlq_s32(a, vnegq_s32(counts))
+
+/* Codes: eight bytes. */
+typedef uint8x8_t code_bytes;
+#define load_codes(p) vld1_u8(p)
+#define store_codes(p, a) vst1_u8(p, a)
+#define all_codes(x) vdup_n_u8((uint8_t)(x))
+#define min_codes(a, b) vmin_u8(a, b)
+#define codes_apart(a, b) vabd_u8(a, b)
+#define codes_at_most(a, b) vcle_u8(a, b)
+#define select_codes(mask, a, b) vbsl_u8(mask, a, b)
+
+typedef int16x8_t code_lows;
+#define load_lows(p) vld1q_s16(p)
+#define all_lows(x) vdupq_n_s16((int16_t)(x))
+#define in_words(x) vcombine_s16(vqmovn_s32((x)[0]), vqmovn_s32((x)[1]))
+#define narrow_less(x, low) vqmovun_s16(vqsubq_s16(in_words(x), low))
+#define narrow(x) vqmovun_s16(in_words(x))
 
 /* sum = sum OP (a, b) in one register. Written out, because gcc 12 copies sums to and fro between two that it thinks
  * are of different types. */
@@ -84,9 +98,8 @@ INLINE ints sums_of_bytes(ints a, ints b, ints c, ints d) {
 #define to_floats(a) vcvtq_f32_s32(a)
 #define multiply_floats(a, b) vmulq_f32(a, b)
 #define add_floats(a, b) vaddq_f32(a, b)
-/* -1 where a >= b, or a <= b. */
-#define at_least(a, b) from_u32(vcgeq_f32(a, b))
-#define at_most(a, b) from_u32(vcleq_f32(a, b))
+#define add_at_least(count, a, b) sub32(count, from_u32(vcgeq_f32(a, b)))
+#define add_at_most(count, a, b) sub32(count, from_u32(vcleq_f32(a, b)))
 /* floor, kept within -2^30..2^30. */
 #define floored(a) vcvtmq_s32_f32(vmaxq_f32(vminq_f32(a, vdupq_n_f32(0x1p30F)), vdupq_n_f32(-0x1p30F)))
 

@@ -12,10 +12,12 @@
 typedef v128_t ints;
 typedef v128_t floats;
 
+enum { LANES = 4, CODE_VECTORS = 2, CODES = 8 };
+
+#define SETTLE(a, b)
+
 #define load_ints(p) wasm_v128_load(p)
 #define store_ints(p, a) wasm_v128_store(p, a)
-#define load_half(p) wasm_v128_load64_zero(p)
-#define store_half(p, a) wasm_v128_store64_lane(p, a, 0)
 #define broadcast_dword(p) wasm_v128_load32_splat(p)
 
 #define zero_ints() wasm_i32x4_const(0, 0, 0, 0)
@@ -29,12 +31,34 @@ typedef v128_t floats;
 #define min_u8(a, b) wasm_u8x16_min(a, b)
 #define max_u8(a, b) wasm_u8x16_max(a, b)
 #define subs_u8(a, b) wasm_u8x16_sub_sat(a, b)
-#define subs_s16(a, b) wasm_i16x8_sub_sat(a, b)
 #define or_ints(a, b) wasm_v128_or(a, b)
-#define zero8(a) wasm_i8x16_eq(a, zero_ints())
-#define select_ints(mask, a, b) wasm_v128_bitselect(a, b, mask)
-#define narrow_32(a, b) wasm_i16x8_narrow_i32x4(a, b)
-#define narrow_16(a) wasm_u8x16_narrow_i16x8(a, zero_ints())
+#define and_ints(a, b) wasm_v128_and(a, b)
+
+/* Lanes are shifted by one count in all of them, so one by one. */
+INLINE ints shift_right_32(ints a, ints counts) {
+    int32_t x[4], n[4];
+    wasm_v128_store(x, a);
+    wasm_v128_store(n, counts);
+    for (int i = 0; i < 4; i++) x[i] >>= n[i];
+    return wasm_v128_load(x);
+}
+
+/* Codes: the lower eight bytes. */
+typedef v128_t code_bytes;
+#define load_codes(p) wasm_v128_load64_zero(p)
+#define store_codes(p, a) wasm_v128_store64_lane(p, a, 0)
+#define all_codes(x) wasm_i8x16_splat((int8_t)(x))
+#define min_codes(a, b) wasm_u8x16_min(a, b)
+#define codes_apart(a, b) or_ints(subs_u8(a, b), subs_u8(b, a))
+#define codes_at_most(a, b) wasm_u8x16_le(a, b)
+#define select_codes(mask, a, b) wasm_v128_bitselect(a, b, mask)
+
+typedef v128_t code_lows;
+#define load_lows(p) wasm_v128_load(p)
+#define all_lows(x) wasm_i16x8_splat((int16_t)(x))
+#define in_words(x) wasm_i16x8_narrow_i32x4((x)[0], (x)[1])
+#define narrow_less(x, low) wasm_u8x16_narrow_i16x8(wasm_i16x8_sub_sat(in_words(x), low), zero_ints())
+#define narrow(x) wasm_u8x16_narrow_i16x8(in_words(x), zero_ints())
 
 /* All lanes joined in one. */
 #define JOINED_LANES(name_, join_)                                                         \
@@ -74,8 +98,8 @@ INLINE ints sums_of_bytes(ints a, ints b, ints c, ints d) {
 #define to_floats(a) wasm_f32x4_convert_i32x4(a)
 #define multiply_floats(a, b) wasm_f32x4_mul(a, b)
 #define add_floats(a, b) wasm_f32x4_add(a, b)
-#define at_least(a, b) wasm_f32x4_ge(a, b)
-#define at_most(a, b) wasm_f32x4_le(a, b)
+#define add_at_least(count, a, b) sub32(count, wasm_f32x4_ge(a, b))
+#define add_at_most(count, a, b) sub32(count, wasm_f32x4_le(a, b))
 
 /* `pmin` and `pmax` are one instruction on x86. */
 INLINE ints floored(floats a) {
