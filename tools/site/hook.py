@@ -21,8 +21,6 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 HERE = Path(__file__).resolve().parent
-# mkdocs loads this file by its path; the module beside it is found from the root.
-sys.path.insert(0, str(HERE.parents[1]))
 PACKAGES = HERE / "node_modules"
 STYLE = "assets/katex.css"
 # What pymdownx.arithmatex makes of $...$ and $$...$$.
@@ -36,6 +34,8 @@ OTHER_FONT = re.compile(r',url\(fonts/[\w-]+\.(?:woff|ttf)\) format\("\w+"\)')
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the built pages, the stylesheet of equations and the stand-in for web workers; mkdocs.yml names them."""
+    # mkdocs loads this file by its path, and forgets what it added to the search path.
+    sys.path.insert(0, str(HERE.parents[1]))
     from tools.site.pages import built_pages
 
     if not PACKAGES.is_dir():
