@@ -5,16 +5,16 @@ Run it:  python examples/attention_in_timm.py
 
 from __future__ import annotations
 
-import timm
 import torch
 
-from lapis.nn import LapisAttention, calibrate, is_calibrated, replace_attention
+from lapis.nn import LapisAttention, calibrate, import_timm, is_calibrated, replace_attention
 
 STEPS = 10
 
 
 def main() -> None:
     torch.manual_seed(0)
+    timm = import_timm()  # `import timm`, also where torchvision does not fit torch
     # timm's names and options; weights of a real DINOv2 would come with pretrained=True and the sizes left alone.
     model = timm.create_model(
         "vit_small_patch14_reg4_dinov2", img_size=56, embed_dim=48, depth=2, num_heads=4, num_classes=3
@@ -40,7 +40,7 @@ def main() -> None:
     _, trace = layer.watch(torch.randn(1, 21, 48))
     for point in ("attention_in", "q", "k", "v"):
         codes = trace[0, point]
-        print(f"{point}: codes {codes.min()}..{codes.max()}, {100 * (codes != 0).mean():.0f} % of neurons fire")
+        print(f"{point}: codes {codes.min()}..{codes.max()}, {100 * (codes != 0).mean():.0f} % of values spike")
 
 
 if __name__ == "__main__":

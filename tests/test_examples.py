@@ -23,16 +23,6 @@ NO_TORCH = (
     "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 
-# timm's torchvision is built for CUDA and, beside a CPU torch, misses two operators.
-WITH_TIMM = (
-    "import runpy, sys, torch\n"
-    "for name in ('nms', 'qnms'):\n"
-    "    if not hasattr(torch.ops.torchvision, name):\n"
-    "        kind = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
-    "        torch.library.define(f'torchvision::{name}', kind)\n"
-    "del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
-)
-
 
 def run(*arguments: str, cwd: Path) -> str:
     """Standard output of a Python process; warnings are errors in it too."""
@@ -98,7 +88,7 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
     pytest.importorskip("torch", reason="the example needs torch: pip install 'lapis-snn[train]'")
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed: pip install 'lapis-snn[timm]'")
-    printed = run("-c", WITH_TIMM, str(EXAMPLES / "attention_in_timm.py"), cwd=tmp_path)
+    printed = run(str(EXAMPLES / "attention_in_timm.py"), cwd=tmp_path)
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first

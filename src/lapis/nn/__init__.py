@@ -5,7 +5,7 @@ from lapis.nn.checkpoint import save_network
 from lapis.nn.drop_in import LapisAttention, replace_attention
 from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT, load_network
-from lapis.nn.pretrained import load_backbone
+from lapis.nn.pretrained import import_timm, load_backbone
 from lapis.nn.relations import DistanceRelation, Mixer, Pairwise, Relation, TableRelation, register_relation
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TableRelation",
     "calibrate",
     "fold_offsets",
+    "import_timm",
     "is_calibrated",
     "lift",
     "load_backbone",

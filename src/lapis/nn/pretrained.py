@@ -4,10 +4,12 @@ number of classes.
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -229,13 +231,28 @@ def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
     return {name: owners[name] for name in owners.keys() & model.state_dict().keys()}
 
 
+def import_timm() -> ModuleType:
+    """timm, also beside a torchvision that does not fit torch.
+
+    The torchvision of the package index is built for CUDA. Beside a CPU torch its operators are missing, and importing
+    it fails with "operator torchvision::nms does not exist". timm uses none of them, so they are declared here.
+    """
+    try:
+        return importlib.import_module("timm")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+    for name in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return importlib.import_module("timm")
+
+
 def _timm_by_name(name: str) -> torch.nn.Module:
     try:
-        import timm
-    except (ImportError, RuntimeError) as error:  # a torchvision built for another torch raises the latter
+        timm = import_timm()
+    except (ImportError, RuntimeError) as error:
         raise LapisError(
-            f"{name!r} is not a file, and timm names need a timm that imports: pip install 'lapis-snn[timm]' ({error})"
-            "; `lapis info` says whether torchvision fits torch"
+            f"{name!r} is not a file, and timm names need a timm that imports: pip install timm ({error})"
         ) from error
     try:
         model: torch.nn.Module = timm.create_model(name, pretrained=True)
