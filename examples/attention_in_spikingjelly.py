@@ -2,7 +2,7 @@
 
 Run it:  python examples/attention_in_spikingjelly.py
 
-It needs `pip install 'lapis-snn[spikingjelly]'` and takes seconds.
+It needs `pip install spikingjelly` and takes seconds.
 """
 
 from __future__ import annotations

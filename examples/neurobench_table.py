@@ -2,7 +2,7 @@
 
     python examples/neurobench_table.py pictures/val
 
-It needs `pip install 'lapis-snn[neurobench]'`.
+It needs `pip install neurobench`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The images are cut into parts, each of which becomes one file. A file appears only when it is complete, so a part that
 is done again after a machine was lost replaces itself, and a job that was stopped does what is missing when it is
-started again. It needs `pip install 'lapis-snn[ray]'`.
+started again. It needs `pip install 'ray[data]'`.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def timm() -> ModuleType:
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    module: ModuleType = pytest.importorskip("timm", reason="timm is not installed: pip install 'lapis-snn[timm]'")
+    module: ModuleType = pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     return module
 
 

@@ -87,7 +87,7 @@ def test_prediction_example_needs_no_torch(trained: tuple[Path, str], tmp_path: 
 def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the example needs torch: pip install 'lapis-snn[train]'")
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed: pip install 'lapis-snn[timm]'")
+        pytest.skip("timm is not installed: pip install timm")
     printed = run(str(EXAMPLES / "attention_in_timm.py"), cwd=tmp_path)
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
@@ -95,7 +95,7 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
 
 
 def test_attention_in_spikingjelly_learns_and_is_counted(tmp_path: Path) -> None:
-    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install 'lapis-snn[spikingjelly]'")
+    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install spikingjelly")
     printed = run(str(EXAMPLES / "attention_in_spikingjelly.py"), cwd=tmp_path)
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first / 2
@@ -115,7 +115,7 @@ runpy.run_path(sys.argv[0], None, "__main__")
 
 
 def test_neurobench_prints_its_table_for_the_packaged_network(tmp_path: Path) -> None:
-    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install 'lapis-snn[neurobench]'")
+    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install neurobench")
     make("pictures", tmp_path)
     printed = run("-c", WITH_TORCHVISION, str(EXAMPLES / "neurobench_table.py"), "pictures/val", cwd=tmp_path)
     table = dict(line.split(maxsplit=1) for line in printed.splitlines())

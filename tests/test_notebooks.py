@@ -13,7 +13,7 @@ CELL_SECONDS = 600
 
 
 def read(path: Path) -> Any:
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: pip install 'lapis-snn[notebooks]'")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: pip install nbclient ipykernel")
     return nbformat.read(path, as_version=4)
 
 
@@ -21,9 +21,9 @@ def read(path: Path) -> Any:
 # Of zmq and jupyter_client, about sockets, event loops and encryption of the machine's own loopback.
 @pytest.mark.filterwarnings("ignore")
 def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path) -> None:
-    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install 'lapis-snn[notebooks]'")
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install 'lapis-snn[notebooks]'")
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[notebooks]'")
+    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install nbclient ipykernel")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install nbclient ipykernel")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install nbclient ipykernel")
     notebook = read(path)
     if any("lapis.train" in cell.source for cell in notebook.cells):
         pytest.importorskip("torch", reason="torch is not installed: pip install 'lapis-snn[train]'")

@@ -28,30 +28,11 @@ def description(settings: dict[str, Any]) -> str:
     return text
 
 
-def test_the_readme_has_links_that_need_the_repository() -> None:
-    targets = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert [target for target in targets if not target.startswith("https://")]
-
-
 def test_the_description_of_the_wheel_has_no_link_that_needs_the_repository(settings: dict[str, Any]) -> None:
     text = description(settings)
     assert [target for target in LINK.findall(text) if not target.startswith(("https://", "#"))] == []
     assert "<!--" not in text
     assert "`docs/tutorial.md`" in text
-
-
-def test_classifiers_name_the_systems_and_the_pythons_that_may_install_it(settings: dict[str, Any]) -> None:
-    project = settings["project"]
-    versions = [
-        tuple(map(int, match[1].split(".")))
-        for one in project["classifiers"]
-        if (match := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", one))
-    ]
-    lowest = re.fullmatch(r">=(\d+)\.(\d+)", project["requires-python"])
-    assert lowest is not None
-    assert min(versions) == tuple(map(int, lowest.groups()))
-    assert versions == [(3, minor) for minor in range(versions[0][1], versions[-1][1] + 1)]
-    assert "Operating System :: POSIX :: Linux" in project["classifiers"]
 
 
 def test_the_demo_is_set_up_without_torch(settings: dict[str, Any]) -> None:

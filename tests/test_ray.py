@@ -21,7 +21,7 @@ BROKEN = "val/broken.png"
 
 for package in ("ray", "pyarrow"):
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'lapis-snn[ray]'", allow_module_level=True)
+        pytest.skip(f"{package} is not installed: pip install 'ray[data]'", allow_module_level=True)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

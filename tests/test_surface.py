@@ -122,7 +122,7 @@ def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
     Path(costs).write_text(json.dumps(load_costs("45nm").to_dict()))
     assert load_costs(costs) == load_costs("45nm")
     rho = Activities.uniform(small_config(), dict.fromkeys(POINTS, 0.5))
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'lapis-snn[plot]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     assert energy_chart(estimate(small_config(), rho), chart) == Path(chart)
 
 

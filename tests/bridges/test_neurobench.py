@@ -21,7 +21,7 @@ from tests.networks import Pixels, small_config, small_network
 @pytest.fixture
 def bridge(timm: ModuleType) -> ModuleType:
     """The bridge; the fixture timm declares what a torchvision of another build misses, which NeuroBench loads too."""
-    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install 'lapis-snn[neurobench]'")
+    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install neurobench")
     import lapis.bridges.neurobench
 
     return lapis.bridges.neurobench

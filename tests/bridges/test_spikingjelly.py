@@ -33,7 +33,7 @@ DEADLINES = MinCodeByPoint(attention_in=2, qk=3, v=2, readout=1, mlp_in=1, mlp_h
 
 @pytest.fixture(scope="module")
 def bridge() -> ModuleType:
-    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install 'lapis-snn[spikingjelly]'")
+    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install spikingjelly")
     import lapis.bridges.spikingjelly
 
     return lapis.bridges.spikingjelly

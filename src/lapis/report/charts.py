@@ -29,7 +29,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LapisError("pictures need matplotlib: pip install 'lapis-snn[plot]'") from error
+        raise LapisError("pictures need matplotlib: pip install matplotlib") from error
     return Figure(figsize=(width, height), layout="constrained", dpi=120)
 
 

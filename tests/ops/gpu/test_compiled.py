@@ -9,7 +9,7 @@ import pytest
 
 from lapis.ops.gpu.cards import card_of
 
-triton = pytest.importorskip("triton", reason="triton is not installed: pip install 'lapis-snn[gpu]'")
+triton = pytest.importorskip("triton", reason="triton is not installed: pip install triton")
 
 from tools import gpu_table  # noqa: E402
 from tools.gpu_table import SHARED_LIMIT, TARGETS, Usage, compile_for, kernels  # noqa: E402

@@ -16,7 +16,7 @@ ROOT = HERE.parents[2]
 
 
 def test_kernels_agree_with_float64_in_the_interpreter() -> None:
-    pytest.importorskip("triton", reason="triton is not installed: pip install 'lapis-snn[gpu]'")
+    pytest.importorskip("triton", reason="triton is not installed: pip install triton")
     environment = os.environ | {"TRITON_INTERPRET": "1", "LAPIS_GPU": WORDS, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "interpreted")]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)

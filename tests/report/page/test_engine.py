@@ -79,7 +79,7 @@ def test_a_module_is_small_and_of_these_sources(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_same_sources_give_the_same_module(name: str) -> None:
-    pytest.importorskip("ziglang", reason="ziglang is not installed: pip install 'lapis-snn[wasm]'")
+    pytest.importorskip("ziglang", reason="ziglang is not installed: pip install ziglang")
     assert wasm.build(wasm.VARIANTS[name]) == module(name)
 
 

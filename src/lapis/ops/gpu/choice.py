@@ -58,7 +58,7 @@ def missing() -> str | None:
     if requested() == EAGER:
         return "LAPIS_GPU=eager turns them off"
     if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install 'lapis-snn[gpu]'"
+        return "triton is not installed: pip install triton"
     return None
 
 
