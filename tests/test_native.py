@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -45,34 +46,19 @@ def test_instruction_sets_are_those_of_the_one_list_in_its_order() -> None:
     assert list(built) == [name for name in listed if name in built]
 
 
-def test_no_two_source_files_share_a_name() -> None:
-    # A header beside its own source is one name.
-    names = {path.with_suffix("") for path in SOURCES.rglob("*.*")}
-    shared = [name for name, uses in Counter(path.name for path in names).items() if uses > 1]
-    assert names
-    assert not shared
-
-
-def test_headers_are_guarded_and_templates_are_not() -> None:
-    for path in SOURCES.rglob("*.*"):
-        guarded = re.search(r"^#ifndef (LAPIS_\w*H)\n#define \1\n", path.read_text(), re.MULTILINE) is not None
-        assert guarded == (path.suffix == ".h"), path
-        assert path.suffix in {".c", ".h", ".inc"}, path
-
-
-# As clang-format lays them out: a signature that starts a line, and a brace that is a line.
-PART = r"(?:(?!\n\n)[^;{}=#])*"
-FUNCTION = re.compile(rf"^(?=\w)(?!typedef)({PART}?\b(\w+)\(({PART})\)) \{{\n.*?^\}}$", re.MULTILINE | re.DOTALL)
-MOST_LINES, MOST_PARAMETERS = 60, 8
-
-
-def test_functions_of_the_library_are_short_and_take_few_arguments() -> None:
-    found = [match for path in SOURCES.rglob("*.*") for match in FUNCTION.finditer(path.read_text())]
-    assert {"lapis_distance", "distance_tile", "norm_row"} <= {match[2] for match in found}
-    for match in found:
-        assert match[0].count("\n") < MOST_LINES, match[2]
-        # What is exported keeps its interface.
-        assert match[2].startswith("lapis_") or match[3].count(",") < MOST_PARAMETERS, match[1]
+@needs_library
+def test_kernels_of_different_instruction_sets_have_different_names() -> None:
+    """A profile tells linear_rows__avx2 from linear_rows__avx512vnni."""
+    if shutil.which("nm") is None:
+        pytest.skip("binutils is not installed")
+    listed = subprocess.run(["nm", native.library()._name], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r" t (\w+)(?:\.\w+)*$", listed, re.MULTILINE)
+    if not names:
+        pytest.skip("the library was stripped")
+    kernels = {name for name in names if "__" in name.strip("_")}
+    assert {f"linear_rows__{isa}" for isa in native.known_isas()} <= kernels
+    stages = {name.partition("__")[0] for name in kernels}
+    assert not stages & set(names)
 
 
 @needs_library
@@ -88,7 +74,7 @@ def test_an_unknown_instruction_set_is_an_error_that_names_the_nearest() -> None
 
 
 def test_nothing_is_loaded_by_an_import() -> None:
-    made = run("from lapis import native; assert not native._state.decided", LAPIS_KERNELS="/nowhere.so")
+    made = run("from lapis import native; assert native._state is None", LAPIS_KERNELS="/nowhere.so")
     assert made.returncode == 0, made.stderr
 
 
@@ -97,16 +83,28 @@ def test_a_missing_library_named_by_a_variable_is_an_error() -> None:
     assert "LAPIS_KERNELS=/nowhere.so is not a file" in made.stderr
 
 
+@needs_library
+def test_another_library_named_by_a_variable_is_one_clear_error(tmp_path: Path) -> None:
+    other, broken = find_library("c"), tmp_path / "_kernels.so"
+    broken.write_bytes(b"not a library")
+    paths = [path for path in Path("/lib").rglob(other or "") if path.is_file()] if other else []
+    for path, message in [(broken, "does not load"), *((one, "is another library") for one in paths[:1])]:
+        made = run("from lapis.cli import main; main(['info'])", LAPIS_KERNELS=str(path))
+        assert message in made.stderr
+        assert "LAPIS_KERNELS" in made.stderr
+        assert "Traceback" not in made.stderr
+
+
 def test_without_the_library_the_package_works_and_says_so_once(tmp_path: Path) -> None:
     broken = tmp_path / "_kernels.so"
     broken.write_bytes(b"not a library")
     script = (
-        "import torch\n"
+        f"import pathlib, torch, lapis.native\nlapis.native._find = lambda: pathlib.Path({str(broken)!r})\n"
         "from lapis.ops.l1_distance.torch_native import l1_distance\n"
         "x = torch.ones(3, 4)\n"
         "for _ in range(3): print(float(l1_distance(x, 2 * x).sum()))\n"
     )
-    made = run(script, LAPIS_KERNELS=str(broken))
+    made = run(script)
     assert made.stdout.split() == ["36.0"] * 3, made.stderr
     assert made.stderr.count("lapis runs without its native kernels") == 1
 

@@ -17,7 +17,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from lapis._util.locks import Turns
+from lapis._util.locks import ForkSafeLock
 from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
@@ -131,17 +131,17 @@ class Library:
         self.c.lapis_isa_select(self.names.index(isa))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _State:
-    library: Library | None = None
+    library: Library | None
     reason: str = ""
-    decided: bool = False
 
 
-_state = _State()
+# None until a kernel is first needed.
+_state: _State | None = None
 # The address of GOMP_parallel, once torch has loaded it.
 _runner: int | None = None
-_turns = Turns()
+_guard = ForkSafeLock()
 
 
 def available() -> bool:
@@ -217,7 +217,7 @@ def share_threads() -> None:
     except (AttributeError, OSError):
         return
     _runner = ctypes.cast(found, ctypes.c_void_p).value
-    if _state.library is not None:
+    if _state is not None and _state.library is not None:
         _state.library.c.lapis_use_runner(_runner)
 
 
@@ -232,13 +232,13 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
     selected = None if before.library is None else before.library.isa
     try:
         if isa == NONE:
-            _state = _State(None, "it was turned off", True)
+            _state = _State(None, "it was turned off")
         else:
             chosen = before.library if path is None else _load(Path(path))
             if chosen is None:
                 raise LapisError(f"instruction set {isa!r} needs the native kernels: {before.reason}")
             chosen.select(isa)
-            _state = _State(chosen, "", True)
+            _state = _State(chosen)
         yield
     finally:
         _state = before
@@ -247,40 +247,37 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
 
 
 def _loaded() -> _State:
-    if not _state.decided:
-        with _turns.lock:
-            if not _state.decided:
-                _load_once(_state)
+    global _state
+    if _state is None:
+        with _guard.lock:
+            if _state is None:
+                _state = _decide()
     return _state
 
 
-def _load_once(state: _State) -> None:
-    requested = os.environ.get("LAPIS_ISA", "")
+def _decide() -> _State:
+    requested, named = os.environ.get("LAPIS_ISA", ""), os.environ.get("LAPIS_KERNELS", "")
     if requested == NONE:
-        state.reason = "LAPIS_ISA=none"
-    else:
-        try:
-            state.library = _load(_find())
-        except FileNotFoundError:
-            state.reason = "the package was installed without a C compiler"
-        except OSError as error:
-            state.reason = f"the library does not load: {error}"
-        if state.library is None:
-            logging.getLogger("lapis").warning(
-                "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly",
-                state.reason,
-            )
-        elif requested:
-            state.library.select(requested)
-    state.decided = True
+        return _State(None, "LAPIS_ISA=none")
+    if named and not Path(named).is_file():
+        raise LapisError(f"LAPIS_KERNELS={named} is not a file; give the path of a built library or unset it")
+    try:
+        found = _load(Path(named) if named else _find())
+    except OSError as error:
+        if named:
+            raise LapisError(f"LAPIS_KERNELS={named} does not load: {error}; unset it to use the own build") from None
+        missing = isinstance(error, FileNotFoundError)
+        reason = "the package was installed without a C compiler" if missing else f"the library does not load: {error}"
+        logging.getLogger("lapis").warning(
+            "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly", reason
+        )
+        return _State(None, reason)
+    if requested:
+        found.select(requested)
+    return _State(found)
 
 
 def _find() -> Path:
-    chosen = os.environ.get("LAPIS_KERNELS")
-    if chosen:
-        if not Path(chosen).is_file():
-            raise LapisError(f"LAPIS_KERNELS={chosen} is not a file; give the path of a built library or unset it")
-        return Path(chosen)
     own_build = Path(__file__).with_name(_FILE)
     if own_build.is_file():
         return own_build
@@ -293,6 +290,11 @@ def _find() -> Path:
 
 def _load(path: Path) -> Library:
     c = ctypes.CDLL(str(path))
+    if not hasattr(c, "lapis_abi"):
+        raise LapisError(
+            f"{path} is another library than that of Lapis (it has no lapis_abi); give LAPIS_KERNELS the path of a "
+            "_kernels library, or unset it"
+        )
     if c.lapis_abi() != ABI:
         raise LapisError(f"{path} has ABI {c.lapis_abi()}, this Python needs {ABI}; rebuild with `make native`")
     c.lapis_isa_name.restype = ctypes.c_char_p

@@ -1,4 +1,4 @@
-"""Locks and cached values that survive a fork, and products that the end of a program waits for.
+"""Locks and cached values that survive a fork, and products of BLAS that a fork and the end of a program wait for.
 
 A forked child has one thread. A lock that another thread held at that moment is never released there, so the child
 would wait for it for ever. Every lock of this package is therefore renewed in a child.
@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
-_every: weakref.WeakSet[Turns] = weakref.WeakSet()
+_every: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
-class Turns:
-    """A lock by which threads take turns: `with turns.lock:`. In a forked child it is free.
+class ForkSafeLock:
+    """A lock that is free in a forked child: `with guard.lock:`.
 
     The thread that holds it may take it again, as a signal handler does that interrupts it.
     """
@@ -49,8 +49,8 @@ class cached(Generic[Value]):  # noqa: N801 - used as a decorator, like `propert
         return value
 
 
-class _Multiplying:
-    """`with multiplying:` around a product of matrices, by any number of threads at once.
+class _BlasSection:
+    """`with blas_section:` around a product of matrices, by any number of threads at once.
 
     OpenBLAS, which numpy calls, stops its own threads when the process forks or ends, and waits for ever if another
     thread is inside it then. So a fork and the end of a program wait for the products in flight, and hold back others.
@@ -91,16 +91,16 @@ class _Multiplying:
         self.inside &= {threading.get_ident()}
 
 
-multiplying = _Multiplying()
-atexit.register(multiplying.pause)
+blas_section = _BlasSection()
+atexit.register(blas_section.pause)
 
 
 def _renew() -> None:
-    for turns in _every:
+    for guard in _every:
         # Another object, because the thread that forked may be inside the old lock and will release that one.
-        turns.lock = threading.RLock()
-    multiplying.renew()
+        guard.lock = threading.RLock()
+    blas_section.renew()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(before=multiplying.pause, after_in_parent=multiplying.resume, after_in_child=_renew)
+    os.register_at_fork(before=blas_section.pause, after_in_parent=blas_section.resume, after_in_child=_renew)

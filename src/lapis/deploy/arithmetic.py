@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lapis._util.locks import multiplying
+from lapis._util.locks import blas_section
 from lapis.codes import silence
 
 Array = npt.NDArray[Any]
@@ -102,7 +102,7 @@ def round_shift(value: Int64, shift: Array) -> Int64:
 
 def exact_product(left: Array, right: Array) -> Int64:
     """left @ right of integers whose sums of magnitudes stay below 2**53: exact in float64 in any order."""
-    with multiplying:
+    with blas_section:
         return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 

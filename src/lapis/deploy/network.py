@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lapis._util.locks import cached, multiplying
+from lapis._util.locks import blas_section, cached
 from lapis.config import DEPLOYED, FLOAT_WEIGHTS, NORM_EPS, LapisConfig
 from lapis.deploy import arithmetic, leak
 from lapis.deploy.arithmetic import Array, Codes, Float32, Int32, Int64
@@ -91,7 +91,7 @@ class Layer(_Frozen):
 
     def total(self, codes: Codes) -> Float32:
         """sum_i w_oi z_i: (..., I) -> (..., O), integer-valued where the weights are."""
-        with multiplying:
+        with blas_section:
             if self.exact:
                 return np.asarray(codes.astype(np.float32) @ self.weight.astype(np.float32).T)
             return np.asarray(codes.astype(np.float64) @ self.weight.astype(np.float64).T).astype(np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import native
-from lapis._util.locks import Turns
+from lapis._util.locks import ForkSafeLock
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
 from lapis.deploy.arithmetic import Codes
@@ -195,7 +195,7 @@ class Engine:
         self._depth, self._window, self._size = config.depth, config.window, config.image_size
         self._classes, self._tokens = config.classes, config.tokens
         self._widths = {p: config.hidden if p == "mlp_hidden" else config.width for p in POINTS}
-        self._turns = Turns()
+        self._guard = ForkSafeLock()
 
     def _own(self, handle: ctypes.c_void_p, close: Callable[[Any], None], closed: ctypes.c_void_p) -> None:
         self._handle = handle
@@ -228,13 +228,13 @@ class Engine:
     def memory(self) -> tuple[int, int]:
         """Bytes of packed weights and tables, and of working memory."""
         bytes_of = self._library.lapis_engine_bytes
-        with self._turns.lock:
+        with self._guard.lock:
             self._check_open()
             return int(bytes_of(self._handle, 0)), int(bytes_of(self._handle, 1))
 
     def close(self) -> None:
         """Free the memory when the call in flight has ended; the engine cannot run afterwards."""
-        with self._turns.lock:
+        with self._guard.lock:
             self._close()
 
     def _check_open(self) -> None:
@@ -245,7 +245,7 @@ class Engine:
         check_images(images, self._size)
         pixels = np.ascontiguousarray(images)
         logits = np.empty((len(pixels), self._classes), dtype=np.int64)
-        with self._turns.lock:
+        with self._guard.lock:
             self._check_open()
             status = self._library.lapis_engine_run(
                 self._handle,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from lapis._util.locks import multiplying
+from lapis._util.locks import blas_section
 from lapis.codes import check_integers
 from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
@@ -55,7 +55,7 @@ def integer_attention(
     exponent = tables.row_exponent[head, distance.min(axis=-1, keepdims=True)]
     affinity = tables.table[head, exponent, distance]
     # Sums stay below 2**31, so a product in float64 is exact in any order, and faster than one of integers.
-    with multiplying:
+    with blas_section:
         acc = affinity.astype(np.float64) @ values.astype(np.float64)
     return acc.astype(np.int32), affinity.sum(axis=-1, dtype=np.uint32)
 
