@@ -22,14 +22,15 @@ class Rules:
     """What differs from the usual on one page.
 
     given: files that the page assumes (`tests/docs/given.py` makes them). needs: packages without which the page is not
-    run. add: arguments for `lapis VERB`, to make a long command short. not_run and numbers_vary name blocks by a line
-    in them; not_run says why.
+    run. add: arguments for `lapis VERB`, to make a long command short. not_run, only_with and numbers_vary name blocks
+    by a line in them; not_run says why, only_with names a package without which the block alone is left out.
     """
 
     given: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     add: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
+    only_with: dict[str, str] = field(default_factory=dict)
     numbers_vary: tuple[str, ...] = ()
 
 

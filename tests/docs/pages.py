@@ -41,7 +41,7 @@ PAGES = {
             "torchrun --nnodes 2": NO_GPU,
         },
     ),
-    "docs/native.md": Rules(not_run={"python -m benchmarks engine": "takes minutes; tests of benchmarks/ run it"}),
+    "docs/native.md": Rules(not_run={"python -m benchmarks.engine": "takes minutes; tests of benchmarks/ run it"}),
     "docs/howto/backbone.md": Rules(
         given=("deit_tiny.safetensors", "imagenet", "cifar"),
         needs=("torch",),
@@ -61,7 +61,8 @@ PAGES = {
     "docs/howto/explain.md": Rules(),
     "docs/howto/integrations.md": Rules(
         given=("photo.jpg",),
-        needs=("torch", "timm", "onnx", "onnxruntime", "spikingjelly"),
+        needs=("torch", "timm", "onnx", "onnxruntime"),
+        only_with={"from spikingjelly": "spikingjelly"},
         not_run={
             "lapis predict hf:": "needs the hub; tests/test_hub.py has its own",
             "python examples/predict_with_ray.py": "tests/test_ray.py runs it",

@@ -46,7 +46,8 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path, monkeyp
 def run_page(path: Path, name: str, rules: Rules) -> None:
     """Run the blocks of a page in order, in the current folder; names of Python blocks stay from block to block."""
     blocks = read_blocks(path, name)
-    skipped = [block_with(blocks, line, name) for line in rules.not_run]
+    missing = [line for line, package in rules.only_with.items() if importlib.util.find_spec(package) is None]
+    skipped = [block_with(blocks, line, name) for line in (*rules.not_run, *missing)]
     vary = [block_with(blocks, line, name) for line in rules.numbers_vary]
     for one in rules.given:
         given.make(one, Path.cwd())
