@@ -18,6 +18,7 @@ from typing import Any
 from lapis import Session, models, native
 from lapis._util.machine import processor
 from lapis._util.terminal import echo
+from lapis.data.cifar_sample import CIFAR10_CLASSES
 from lapis.report.page.live import LIVE_SCRIPTS, MODULES, live_payload, packaged_samples
 from lapis.report.page.page import fill, write_html
 
@@ -37,7 +38,7 @@ def native_runner(isa: str, model: str) -> Runner:
     """The native engine with one instruction set."""
     with native.force(isa):
         session = Session(model)
-    pixels = session.read(packaged_samples()[0].image)
+    pixels = session.read(packaged_samples(CIFAR10_CLASSES)[0].image)
 
     def run(count: int) -> float:
         begun = time.process_time()
@@ -74,7 +75,7 @@ def live_page(folder: Path, model: str, module: str) -> Path:
     opened = models.open(model)
     if opened.path is None:
         raise SystemExit(f"{model} is not a file; give a packed file or a packaged name")
-    data = live_payload(opened.network(), opened.path.read_bytes(), model, packaged_samples())
+    data = live_payload(opened.network(), opened.path.read_bytes(), model, packaged_samples(CIFAR10_CLASSES))
     data["engines"] = [each for each in data["engines"] if each["name"] == MODULES[module]]
     path = folder / f"{module}.html"
     write_html(path, fill("explain", model, data, LIVE_SCRIPTS, live=True))

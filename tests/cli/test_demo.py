@@ -75,6 +75,7 @@ def test_the_report_holds_the_figures_and_links_to_the_page(results: tuple[Path,
     assert inside is not None
     data = json.loads(inside[1])
     answers = data.pop("answers")
+    assert data.pop("photo_images") == []
     assert data == {name: value for name, value in facts.items() if name != "report"}
     assert len(answers) == demo.SHOWN
     assert (out / facts["explain"]).is_file()

@@ -31,6 +31,8 @@ from lapis.report.page.page import int8_ratio
 from lapis.runtime.accuracy import evaluate_session
 
 MODEL = "lapis_tiny_cifar10"
+# The network for photographs, where the build has one; it makes the pages for looking inside.
+PHOTO_MODEL = "lapis_tiny.imagenet"
 SHOWN = 12
 # Activities settle to the second digit within this many images.
 WATCHED = 64
@@ -67,7 +69,8 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     check_folder(out, "--out")
     packaged = None if train else _packaged(model)
     if packaged is not None:
-        results = run_checks(packaged, "", out, started, report)
+        photo_model = assets.find(PHOTO_MODEL) if model is None else None
+        results = run_checks(packaged, "", out, started, report, photo_model)
     else:
         if not train:
             report("model", f"{MODEL} is not in this build; a small model is trained instead, as with --train")
@@ -84,8 +87,13 @@ def command(model: str | None, train: bool, out: Path, as_json: bool, quiet: boo
     return EXIT_OK if results.equality.passed else EXIT_CHECK_FAILED
 
 
-def run_checks(path: Path, training: str, out: Path, started: float, report: ReportLine) -> DemoResults:
-    """Run all checks of one packed model on the packaged images that it was not trained on."""
+def run_checks(
+    path: Path, training: str, out: Path, started: float, report: ReportLine, photo_model: Path | None = None
+) -> DemoResults:
+    """Run all checks of one packed model on the packaged images that it was not trained on.
+
+    A `photo_model` names the packaged photographs, and makes the pages for looking inside.
+    """
     subject = checks.open_subject(path)
     images, labels, first = _unseen(path, subject.network.trained_slice)
     if (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES or subject.config.classes != len(
@@ -95,6 +103,10 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
             f"{path} has {subject.config.classes} other classes; the demo's images are of CIFAR-10: "
             f"{', '.join(CIFAR10_CLASSES)}"
         )
+    photos = checks.Photographs()
+    if photo_model is not None:
+        photos = checks.classify_photos(checks.open_subject(photo_model))
+        report("photos", "; ".join(f"{photo.shows}: {top[0][0]}" for photo, top in photos.answers))
     answers = checks.classify(subject, images[:SHOWN], labels[:SHOWN], CIFAR10_CLASSES)
     shown = ", ".join(f"{answer.name}{'' if answer.right else f' (is {answer.label})'}" for answer in answers[:5])
     report("classify", f"{sum(a.right for a in answers)} of {SHOWN} right by {subject.engine}: {shown}, ...")
@@ -126,20 +138,19 @@ def run_checks(path: Path, training: str, out: Path, started: float, report: Rep
         against = f"{speed.ratio:.1f} times the speed of {speed.rival} ({speed.rival_ms:.2f} ms)"
     report("speed", f"{speed.ours_ms:.2f} ms per image on one thread; {against}")
 
-    explained = explain_network(
-        subject.network,
-        images[0],
-        model=path.stem,
-        picture=f"sample:{first}",
-        label=CIFAR10_CLASSES[labels[0]],
-    )
+    details = {"model": path.stem, "picture": f"sample:{first}", "label": CIFAR10_CLASSES[labels[0]]}
+    explained = explain_network(subject.network, images[0], **details)
+    if photos.subject is not None:
+        photo = photos.answers[0][0]
+        details = {"model": photos.subject.path.stem, "picture": photo.file, "label": photo.shows}
+        explained = explain_network(photos.subject.network, photo.image, **details)
     page = out / "explain.html"
     write_page(page, explained)
     report("explain", str(page))
-    pages = Pages(page.name, _write_live(out / "live.html", path, report))
+    pages = Pages(page.name, _write_live(out / "live.html", photo_model or path, report))
     seconds = time.perf_counter() - started
     return DemoResults(
-        subject, answers, equality, accuracy, tally, energy, speed, processor(), seconds, pages, training
+        subject, photos, answers, equality, accuracy, tally, energy, speed, processor(), seconds, pages, training
     )
 
 

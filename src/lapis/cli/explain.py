@@ -95,5 +95,5 @@ def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool,
     elif quiet:
         echo(out)
     else:
-        echo(f"{answer}: {fired:,} of {neurons:,} neurons fired once ({100 * fired / neurons:.0f} %)")
+        echo(f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)")
         echo(f"{out}  {size / 1e6:.2f} MB, opens in any browser")

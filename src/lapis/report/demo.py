@@ -16,6 +16,7 @@ import lapis
 from lapis import pack
 from lapis.config import LapisConfig
 from lapis.convert.agreement import Agreement, Executor, spiking_executor, verify
+from lapis.data.photos import Photo, load_photos
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
@@ -66,6 +67,14 @@ class Classified:
 
 
 @dataclass(frozen=True)
+class Photographs:
+    """The packaged photographs, each with the likeliest classes and their scores; none without a network for them."""
+
+    subject: Subject | None = None
+    answers: tuple[tuple[Photo, list[tuple[str, float]]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Equality:
     """Executors compared with the integer model, code by code, and the events of the spiking one."""
 
@@ -102,6 +111,14 @@ def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[s
         Classified(image, names[best[0].index], best[0].score, names[label])
         for image, best, label in zip(images, ranked, labels, strict=True)
     ]
+
+
+def classify_photos(subject: Subject) -> Photographs:
+    """Every packaged photograph with its three likeliest classes."""
+    session = subject.session
+    ranked = [session.predict(photo.image[None], k=3)[0] for photo in load_photos()]
+    named = [[(session.name_of(each.index), each.score) for each in best] for best in ranked]
+    return Photographs(subject, tuple(zip(load_photos(), named, strict=True)))
 
 
 def compare_executors(subject: Subject, images: Pixels) -> Equality:
@@ -185,6 +202,7 @@ class DemoResults:
     """The results of all checks; `training` describes how the model was trained, if the demo trained it."""
 
     subject: Subject
+    photos: Photographs
     answers: list[Classified]
     equality: Equality
     accuracy: Evaluation
@@ -208,6 +226,11 @@ def facts(results: DemoResults) -> dict[str, Any]:
         "engine": subject.engine,
         "window": subject.config.window,
         "training": results.training,
+        "photo_model": results.photos.subject.path.stem if results.photos.subject else "",
+        "photos": [
+            {"shows": photo.shows, "credit": photo.credit, "answers": [{"name": n, "score": s} for n, s in top]}
+            for photo, top in results.photos.answers
+        ],
         "trained_on": len(subject.network.trained_slice),
         "accuracy": results.accuracy.to_dict(),
         "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
@@ -243,5 +266,6 @@ def write_report(path: Path, results: DemoResults) -> int:
         for answer in results.answers
     ]
     title = f"Lapis demo · {results.subject.path.stem}"
-    data = facts(results) | {"answers": answers}
+    pictures = [data_url(photo.image) for photo, _ in results.photos.answers]
+    data = facts(results) | {"answers": answers, "photo_images": pictures}
     return write_html(path, fill("demo", title, data, ("dom.js", "charts.js", "demo.js")))

@@ -101,8 +101,8 @@ def chosen(page: Any, *names: str) -> list[Any]:
 def test_the_prediction_is_the_largest_logit_and_text_stays_text(page: Any, explain_deployed: Any) -> None:
     explained = explain_deployed("unsigned").explained
     assert page.inner_text("#answer") == explained.class_names[int(explained.logits.argmax())]
-    assert page.locator(".class").count() == explained.config.classes
-    assert page.locator(".class b").count() == 0
+    assert page.locator("#classes .class").count() == explained.config.classes
+    assert page.locator("#classes b").count() == 0
     shares = page.evaluate("Lapis.softmax(Lapis.run.data.logits)")
     expected = np.exp(explained.logits - explained.logits.max())
     np.testing.assert_allclose(shares, expected / expected.sum(), rtol=RELATIVE)
@@ -289,21 +289,74 @@ def test_maps_and_raster_are_saved_as_svg(page: Any, explain_deployed: Any) -> N
     assert "channel" in words
 
 
-def test_the_map_stays_in_sight_while_its_panels_scroll(
+def test_the_map_stays_in_sight_on_a_phone_while_its_panels_scroll(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
 ) -> None:
+    page = open_page(explain_deployed("unsigned").explained, **PHONE)
+    places = {"#nearest": "start", "#latencies": "end", "#membrane": "end", "#readout": "end", "#raster": "end"}
+    for panel, place in places.items():
+        page.evaluate("([id, block]) => document.querySelector(id).scrollIntoView({block})", [panel, place])
+        top, bottom, height = page.evaluate("""(() => {
+            const box = document.querySelector('.picture').getBoundingClientRect();
+            return [box.top, box.bottom, innerHeight];
+        })()""")
+        assert top >= -1, panel
+        assert bottom <= height, panel
+
+
+def test_no_column_of_a_wide_window_is_left_empty(
+    explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
+) -> None:
+    page = open_page(explain_deployed("unsigned").explained, viewport={"width": 1280, "height": 900})
+    ends = page.evaluate("""['.lens', '.readings'].map(
+        (part) => document.querySelector(part).getBoundingClientRect().bottom)""")
+    assert abs(ends[0] - ends[1]) < 250
+
+
+def test_a_map_that_is_nearly_uniform_says_so(page: Any) -> None:
+    assert page.evaluate("Lapis.evenness([1, 1, 1, 1])") == pytest.approx(1)
+    assert page.evaluate("Lapis.evenness([1, 0, 0, 0])") == pytest.approx(1 / 4)
+    flat, peaked = (f"[0, {first}, {', '.join(['0.1'] * 8)}]" for first in ("0.101", "5"))
+    for shares, says in ((flat, True), (peaked, False)):
+        page.evaluate(f"Lapis.run.data.rollout = {shares}; Lapis.page.decision.draw()")
+        assert ("says little" in page.inner_text("#rollout-says")) == says
+    page.evaluate("Lapis.run.data.evidence.classes.forEach((each) => each.values.forEach((row) => row.fill(1e-6)))")
+    page.evaluate("Lapis.run.data.evidence.classes[0].score = 9; Lapis.page.decision.draw()")
+    assert "no part of the image alone moves a score" in page.inner_text("#evidence-says")
+
+
+def test_a_thousand_classes_can_be_searched(
+    explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], tmp_path: Any
+) -> None:
+    names = [f"thing {number}" for number in range(999)] + ["dragonfly, darning needle, devil's darning needle"]
+    logits = [*np.linspace(0, 1, 999), 9.0]
+    data = payload(explain_deployed("unsigned").explained) | {"classes": names, "logits": logits}
+    write_html(tmp_path / "page.html", fill("explain", "many", data, SCRIPTS))
+    page = open_file(tmp_path / "page.html", **PHONE)
+    page.evaluate("Lapis.ready")
+    assert page.inner_text("#answer") == names[-1]
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.locator("#classes-says").click()
+    assert page.locator("#class-list span").count() == 24
+    assert page.inner_text("#class-more") == "and 976 less likely ones"
+    page.locator("#class-search input").fill("thing 99")
+    assert page.locator("#class-list span").first.inner_text().startswith("thing 998 0.0")
+    assert "place 2" in page.locator("#class-list span").first.inner_text()
+    page.locator("#class-search input").fill("no such thing")
+    assert page.inner_text("#class-more") == "No class has this in its name."
+
+
+def test_below_the_minimum_score_the_answer_is_none_of_these(
+    explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], tmp_path: Any
+) -> None:
     explained = explain_deployed("unsigned").explained
-    for view in ({"viewport": {"width": 1200, "height": 800}}, PHONE):
-        page = open_page(explained, **view)
-        places = {"#nearest": "start", "#latencies": "end", "#membrane": "end", "#readout": "end", "#raster": "end"}
-        for panel, place in places.items():
-            page.evaluate("([id, block]) => document.querySelector(id).scrollIntoView({block})", [panel, place])
-            top, bottom, height = page.evaluate("""(() => {
-                const box = document.querySelector('.picture').getBoundingClientRect();
-                return [box.top, box.bottom, innerHeight];
-            })()""")
-            assert top >= -1, panel
-            assert bottom <= height, panel
+    for min_score, answer in ((0.99999, "none of these"), (0.01, explained.answer)):
+        data = payload(explained) | {"min_score": min_score}
+        write_html(tmp_path / "page.html", fill("explain", "sure", data, SCRIPTS))
+        page = open_file(tmp_path / "page.html")
+        page.evaluate("Lapis.ready")
+        assert page.inner_text("#answer") == answer
+        assert "none of these" in page.inner_text("#classes-says")
 
 
 def test_what_the_page_leaves_out_is_said_where_it_is_missed(
@@ -342,9 +395,9 @@ def test_the_raster_shows_exactly_the_spikes_of_the_run(page: Any, explain_deplo
     window = explained.config.window
     counts = [int((codes == window - step).sum()) for step in range(window)]
     assert page.get_attribute("#histogram", "aria-label") == f"Spikes per step: {', '.join(map(str, counts))}."
-    assert f"{np.count_nonzero(codes):,} of {codes.size:,} neurons fire" in page.inner_text("#raster-says")
+    assert f"{np.count_nonzero(codes):,} of {codes.size:,} values spike" in page.inner_text("#raster-says")
     page.locator("#step").fill("10")
-    assert f"{sum(counts[:10]):,} have fired before step 10" in page.inner_text("#raster-says")
+    assert f"{sum(counts[:10]):,} spiked before step 10" in page.inner_text("#raster-says")
 
 
 def test_playing_reaches_the_end_of_the_window(page: Any, explain_deployed: Any) -> None:

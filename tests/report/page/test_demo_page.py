@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lapis.report.demo import DemoResults, facts
+import numpy as np
+
+from lapis import pack
+from lapis.data.photos import load_photos
+from lapis.preprocess import Preprocess
+from lapis.report.demo import DemoResults, classify_photos, facts, measure_energy, open_subject, write_report
+from lapis.trace import Tally
+from tests.networks import small_config, small_network
 
 
 def test_the_report_shows_every_figure(demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any]) -> None:
@@ -16,7 +24,8 @@ def test_the_report_shows_every_figure(demo_results: tuple[DemoResults, Path], o
     assert tiles[0] == f"{shown['accuracy']['top1']:.1f} %"
     assert tiles[1] == "0"
     assert tiles[2] == f"{shown['energy']['ratio']:.1f} ×"
-    assert page.locator(".answer").count() == len(made.answers)
+    assert page.locator("#answers .answer").count() == len(made.answers)
+    assert page.locator("#photos-section").is_hidden()
     assert page.locator(".answer.wrong").count() == sum(not answer.right for answer in made.answers)
     assert page.locator("#equality tbody tr").count() == 2
     assert "✗" not in page.inner_text("#equality")
@@ -58,7 +67,34 @@ def test_the_verdict_stays_in_sight_on_a_phone(
 ) -> None:
     page = open_file(demo_results[1], viewport={"width": 390, "height": 844})
     page.locator(".scroll").evaluate("(host) => host.scrollBy(9999, 0)")
-    box = page.locator("#equality tbody td", has_text="agrees").first.bounding_box()
+    box = page.locator("#equality tbody td", has_text="✓").first.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
     assert page.locator(".scroll-hint").is_visible()
+
+
+def test_photographs_come_first_where_there_is_a_network_for_them(
+    demo_results: tuple[DemoResults, Path], open_file: Callable[..., Any], tmp_path: Path
+) -> None:
+    made, _ = demo_results
+    photos = classify_photos(made.subject)
+    write_report(tmp_path / "index.html", replace(made, photos=photos))
+    page = open_file(tmp_path / "index.html")
+    assert page.locator("#photos .answer").count() == len(load_photos()) == 5
+    assert page.evaluate("[...document.querySelectorAll('#photos img')].every((img) => img.naturalHeight === 256)")
+    for photo, shown in zip(load_photos(), page.locator("#photos .answer").all_inner_texts(), strict=True):
+        best = made.subject.session.run(photo.image[None])[0].argmax()
+        assert shown.startswith(made.subject.session.name_of(int(best)))
+        assert photo.shows in shown
+        assert photo.credit in shown
+
+
+def test_a_cropped_image_is_cropped_once(tmp_path: Path) -> None:
+    network, _ = small_network(small_config())
+    cropping = replace(network, preprocess=Preprocess(network.config.image_size, crop=0.5))
+    pack.save(tmp_path / "cropping.safetensors", cropping)
+    subject = open_subject(tmp_path / "cropping.safetensors")
+    images = np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
+    expected = Tally()
+    expected.add(subject.session.watch(images).trace)
+    assert measure_energy(subject, images)[0] == expected

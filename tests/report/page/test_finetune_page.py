@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lapis.report.finetune import FineTuneResults, facts, write_finetune_page
+from lapis.report.page.page import fill, write_html
 
 
 @pytest.fixture
@@ -79,3 +80,22 @@ def test_the_report_fits_a_phone_and_turns_dark(
     before = page.evaluate(ground)
     page.click("#theme")
     assert page.evaluate(ground) != before
+
+
+def test_ten_classes_with_long_names_fit_a_phone(
+    results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]
+) -> None:
+    names = [f"a class with a long name {number}" for number in range(10)]
+    data = facts(results) | {
+        "classes": [{"name": name, "images": 2, "right": 1} for name in names],
+        "confusion": np.eye(10, dtype=int).tolist(),
+        "pictures": [""] * len(facts(results)["mistakes"]),
+        "shown_classes": 40,
+    }
+    data["mistakes"][0]["file"] = "photos/" + "a_folder_with_a_long_name/" * 3 + "picture.jpeg"
+    write_html(tmp_path / "report.html", fill("finetune", "long", data, ("dom.js", "charts.js", "finetune.js")))
+    page = open_file(tmp_path / "report.html", viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    host = page.locator(".scroll", has=page.locator("#confusion"))
+    assert host.evaluate("(host) => host.scrollWidth <= host.clientWidth")
+    assert page.locator("#confusion thead th:visible").all_inner_texts()[1:] == [str(n + 1) for n in range(10)]

@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from lapis import Session, pack
-from lapis.data.cifar_sample import load_sample
+from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.report.page import live
 from lapis.report.page.explain import explain_network
-from lapis.report.page.live import Sample, live_payload, packaged_samples, render_live, write_live_page
+from lapis.report.page.live import LivePicture, live_payload, packaged_samples, render_live, write_live_page
 from lapis.report.page.page import fill, payload, write_html
 from lapis.trace import POINTS
 
@@ -74,7 +74,9 @@ def network(explain_deployed: Callable[[str], Any]) -> Network:
 @pytest.fixture
 def page(network: Network, open_file: Callable[..., Any], tmp_path: Path) -> Any:
     """The page of a small network with position delays, which averages its patches."""
-    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "small", packaged_samples()))
+    write_html(
+        tmp_path / "live.html", render_live(network, pack.pack(network), "small", packaged_samples(CIFAR10_CLASSES))
+    )
     opened = open_file(tmp_path / "live.html")
     opened.evaluate("Lapis.ready")
     return opened
@@ -100,7 +102,7 @@ def test_ten_images_have_the_codes_and_logits_of_the_session(open_file: Callable
     write_live_page(tmp_path / "live.html", NAME)
     opened, session = open_file(tmp_path / "live.html"), Session(NAME)
     opened.evaluate("Lapis.ready")
-    samples = packaged_samples()
+    samples = packaged_samples(CIFAR10_CLASSES)
     assert len(samples) == opened.locator(".sample").count() == 10
     for index, sample in enumerate(samples):
         opened.locator(".sample").nth(index).click()
@@ -163,7 +165,7 @@ def test_figures_of_the_tab_are_those_of_python(
     explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], photo: Pixels, tmp_path: Path, name: str
 ) -> None:
     network = explain_deployed(name).source
-    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "small", [Sample(photo, "photo")]))
+    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "small", [LivePicture(photo, "photo")]))
     page = open_file(tmp_path / "live.html")
     page.evaluate("Lapis.ready")
     page.evaluate("Lapis.live.weighed")
@@ -188,7 +190,7 @@ def test_evidence_of_the_tab_is_that_of_python(
     explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], photo: Pixels, tmp_path: Path
 ) -> None:
     network = explain_deployed("signed").source
-    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "small", [Sample(photo, "photo")]))
+    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "small", [LivePicture(photo, "photo")]))
     page = open_file(tmp_path / "live.html")
     page.evaluate("Lapis.ready")
     page.evaluate("Lapis.live.weighed")
@@ -224,7 +226,7 @@ def test_keys_alone_choose_a_sample(page: Any) -> None:
     page.locator(".sample").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    name = packaged_samples()[1].name
+    name = packaged_samples(CIFAR10_CLASSES)[1].name
     page.locator("#live-status").get_by_text(name).wait_for()
     assert page.get_by_role("button", name=name).count() == 1
     assert page.locator("#live-status").get_attribute("role") == "status"
@@ -250,7 +252,7 @@ def open_broken(chromium: Any, tmp_path: Path) -> Iterator[Callable[[str], str]]
 def test_an_engine_that_answers_wrongly_is_not_used(
     network: Network, open_file: Callable[..., Any], open_broken: Callable[[str], str], tmp_path: Path
 ) -> None:
-    data = live_payload(network, pack.pack(network), "small", packaged_samples())
+    data = live_payload(network, pack.pack(network), "small", packaged_samples(CIFAR10_CLASSES))
     right = data["first_logits"]
     broken = base64.b64encode(b"\0asm\1\0\0\0\xff").decode()
 
@@ -267,7 +269,7 @@ def test_an_engine_that_answers_wrongly_is_not_used(
 
 
 def test_a_damaged_network_in_the_page_is_one_clear_error(network: Network, open_broken: Callable[[str], str]) -> None:
-    said = open_broken(render_live(network, pack.pack(network)[:-1], "small", packaged_samples()))
+    said = open_broken(render_live(network, pack.pack(network)[:-1], "small", packaged_samples(CIFAR10_CLASSES)))
     assert "the last tensor does not end at the end of the file (rule 35)" in said
 
 

@@ -19,7 +19,7 @@ from lapis.report import explain
 from lapis.report.page.evidence import rollout
 from lapis.report.page.explain import explain_network
 from lapis.report.page.from_model import explain_model
-from lapis.report.page.live import Sample, render_live, write_live_page
+from lapis.report.page.live import LivePicture, render_live, write_live_page
 from lapis.report.page.page import SCRIPTS, WEIGHT_LEVELS, fill, payload, rounded, write_html
 from tests.networks import images_for, small_model
 from tests.report.conftest import CONFIGS, NAMES
@@ -122,7 +122,7 @@ def test_a_live_page_of_a_packed_table_shows_what_python_shows(
     table: tuple[Network, Pixels], open_file: Callable[..., Any], tmp_path: Path
 ) -> None:
     network, image = table
-    write_html(tmp_path / "live.html", render_live(network, TABLE.read_bytes(), "table", [Sample(image, "any")]))
+    write_html(tmp_path / "live.html", render_live(network, TABLE.read_bytes(), "table", [LivePicture(image, "any")]))
     page = open_file(tmp_path / "live.html")
     page.evaluate("Lapis.ready")
     wanted = payload(explain_network(network, image, evidence=False))

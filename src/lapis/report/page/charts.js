@@ -187,7 +187,7 @@ Charts.latencies = (host, { query, key, delay, T, signed, order, label }) => {
 
 /** u_r = beta**r from 1 down to every key's distance; the chosen key's affinity is marked. */
 Charts.membrane = (host, { D, tau, chosen, log, k, label }) => {
-  const { svg, width, height } = Charts.canvas(host, 236, label);
+  const { svg, width, height } = Charts.canvas(host, host.clientWidth > 420 ? 380 : 236, label);
   const floor = height - 46;
   const far = Math.max(...D, 1) * 1.04;
   const halvings = far / tau / Math.LN2;
@@ -320,7 +320,7 @@ Charts.sideways = (svg, x, y, text) =>
 Charts.raster = (host, { codes, T, step, deadline, neurons, colours, label }) => {
   const each = Math.ceil(codes.length / 400);
   const lines = Math.ceil(codes.length / each);
-  const tall = Math.min(420, Math.max(220, lines * 1.6));
+  const tall = Math.min(320, Math.max(220, lines * 1.6));
   const { svg, width, height } = Charts.canvas(host, tall + 46, label);
   const wide = width - AXIS - RIGHT;
   const image = element("canvas", { width: T, height: lines });
@@ -411,10 +411,10 @@ Charts.energyReport = ({ energy, activities, measured }, images) => {
   rows.push({ name: "whole model", ours: energy.energy_mj, dense: energy.dense_energy_mj, total: true });
   const says = `${Charts.number(energy.energy_mj)} mJ per image against ${Charts.number(energy.dense_energy_mj)} mJ dense`;
   const shares = Object.entries(activities).map(
-    ([point, share]) => `${point.replaceAll("_", " ")} ${share.toFixed(2)}`,
+    ([point, share]) => `${point.replaceAll("_", " ")} ${Math.round(100 * share)}\u00a0%`,
   );
   byId("energy-head").textContent =
-    `Estimated: ${says}, at the activities measured over ${measured} ${images}: ${shares.join(", ")}.`;
+    `Estimated: ${says}. Values that spike, measured over ${measured} ${images}: ${shares.join(", ")}.`;
   Charts.energy(byId("energy"), { rows, label: says });
   Charts.energyKey(byId("energy-says"), `Convention ${energy.convention}: ${energy.counted}; ${energy.node}`);
 };

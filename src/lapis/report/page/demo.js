@@ -29,6 +29,29 @@ function headline() {
   );
 }
 
+function photos() {
+  byId("photos-section").hidden = !data.photos.length;
+  const percent = (score) => `${Math.round(100 * score)}\u00a0%`;
+  byId("photos").replaceChildren(
+    ...data.photos.map((photo, at) =>
+      element(
+        "figure",
+        { className: "answer" },
+        element("img", { src: data.photo_images[at], alt: photo.shows }),
+        element(
+          "figcaption",
+          {},
+          element("b", {}, `${photo.answers[0].name} ${percent(photo.answers[0].score)}`),
+          ...photo.answers.slice(1).map((each) => element("small", {}, `${each.name} ${percent(each.score)}`)),
+          element("small", { className: "credit" }, `It is ${photo.shows}. Photo: ${photo.credit}`),
+        ),
+      ),
+    ),
+  );
+  byId("photos-says").textContent =
+    `Named by ${data.photo_model}: its three likeliest classes with their scores, and what the photograph shows.`;
+}
+
 function answers() {
   byId("answers").replaceChildren(
     ...data.answers.map((answer) =>
@@ -39,7 +62,7 @@ function answers() {
         element(
           "figcaption",
           {},
-          `${answer.right ? "✓" : "✗"} ${answer.prediction} ${Math.round(100 * answer.score)} %`,
+          `${answer.right ? "✓" : "✗"} ${answer.prediction} ${Math.round(100 * answer.score)}\u00a0%`,
           ...(answer.right ? [] : [element("small", {}, `is ${answer.label}`)]),
         ),
       ),
@@ -63,14 +86,22 @@ function equality() {
     element(
       "thead",
       {},
-      line("th", ["executor", "images", "tolerance", "codes compared", "codes that differ", "images whose logits differ", "seconds per image"]),
+      line("th", [
+        "executor",
+        "images",
+        "tolerance",
+        "codes compared",
+        "codes that differ",
+        "images whose logits differ",
+        "seconds per image",
+      ]),
     ),
     element(
       "tbody",
       {},
       ...data.equality.map((row) =>
         line("td", [
-          row.passed ? `✓ ${row.name} agrees` : `✗ ${row.name} differs`,
+          `${row.passed ? "✓" : "✗"} ${row.name}`,
           String(row.images),
           row.tolerance === "equal" ? "bit for bit" : "but for ties",
           whole(row.codes),
@@ -116,6 +147,6 @@ byId("foot").textContent =
   `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
 byId("training").hidden = !data.training;
 byId("training-says").textContent = data.training;
-for (const draw of [headline, answers, equality, energy, speed]) draw();
+for (const draw of [headline, photos, answers, equality, energy, speed]) draw();
 Dom.themeButton(energy);
 Dom.onWidth(energy);

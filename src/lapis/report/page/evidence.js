@@ -1,6 +1,9 @@
 // What decided: the attention rollout, and the patches that raised or lowered each of the likeliest classes.
 "use strict";
 
+// The share of the lead of the first class below which no part of an image mattered alone.
+const LITTLE = 0.25;
+
 /** Draws the section from the numbers of the run; nothing is computed here. */
 Lapis.Decision = class {
   constructor(page) {
@@ -29,6 +32,7 @@ Lapis.Decision = class {
     const patches = data.rollout.slice(1);
     const low = Math.min(...patches);
     const high = Math.max(...patches);
+    const even = Lapis.evenness(patches) > Lapis.EVEN;
     const best = patches.indexOf(high) + 1;
     const label = `Attention rollout. Most came from ${run.name(best)}, ${Lapis.percent(high)}.`;
     Charts.map(byId("rollout"), { image: data.image, grid, label }, (n) => ({
@@ -39,8 +43,11 @@ Lapis.Decision = class {
     Charts.ramp(byId("rollout-key"), Charts.colours(), Lapis.percent(low), Lapis.percent(high));
     byId("rollout-says").textContent =
       `How much of each patch reached ${data.decides === "patches" ? "the average of the patches" : "the class token"} ` +
-      `through the attention of all ${data.config.depth} blocks, heads averaged. Most: ${run.name(best)}. ` +
-      `Patches that counted all alike would have ${Lapis.percent(1 / run.N)} each.${Lapis.Rule.passedOver(run)}`;
+      `through the attention of all ${data.config.depth} blocks, heads averaged. ` +
+      (even
+        ? "This map says little: all patches count nearly alike, and the colours stretch small differences."
+        : `Patches that counted all alike would have ${Lapis.percent(1 / run.N)} each.`) +
+      Lapis.Rule.passedOver(run);
   }
 
   drawEvidence() {
@@ -64,12 +71,11 @@ Lapis.Decision = class {
         const figure = element(
           "figure",
           { className: rank ? "proof" : "proof best" },
-          element("figcaption", {}, element("b", {}, name), ` ${Charts.signed(each.score)}`),
+          element("figcaption", { title: name }, element("b", {}, name), element("small", {}, Charts.signed(each.score))),
           drawn,
-          element("p", { className: "caption" }, this.extremes(each)),
         );
         const shares = this.spread(each).map((value) => value / most);
-        Charts.map(drawn, { image: data.image, grid, label: `Evidence for ${name}. ${this.extremes(each)}` }, (n) => ({
+        Charts.map(drawn, { image: data.image, grid, label: `Evidence for ${name}` }, (n) => ({
           ...Charts.twoSided(shares[n]),
           title: `${this.page.run.name(n + 1)}: ${Charts.signed(shares[n] * most)}`,
         }));
@@ -82,7 +88,12 @@ Lapis.Decision = class {
     });
     Charts.ramp(byId("evidence-key"), ends, `lowered ${Charts.signed(-most)}`, `${Charts.signed(most)} raised`);
     const scored = "The score beside a name is its logit less the mean of all logits.";
-    byId("evidence-says").textContent = `${evidence.says} ${scored} All maps share one scale.`;
+    const gap = evidence.classes[0].score - (evidence.classes[1]?.score ?? 0);
+    const little =
+      most < LITTLE * gap
+        ? ` These maps say little: no part of the image alone moves a score by more than ${Charts.number(most, 2)}, and the first class leads by ${Charts.number(gap, 2)}.`
+        : "";
+    byId("evidence-says").textContent = `${evidence.says} ${scored} All maps share one scale.${little}`;
   }
 
   /** The value of every patch: that of its tile. */
@@ -93,17 +104,6 @@ Lapis.Decision = class {
       { length: grid * grid },
       (_, n) => values[Math.floor(Math.floor(n / grid) / side)][Math.floor((n % grid) / side)],
     );
-  }
-
-  extremes(each) {
-    const { run } = this.page;
-    const all = this.spread(each);
-    const at = (value) => run.name(all.indexOf(value) + 1).replace("patch ", "");
-    const [low, high] = [Math.min(...all), Math.max(...all)];
-    const says = [];
-    if (high > 0) says.push(`raised most by ${at(high)} (${Charts.signed(high)})`);
-    if (low < 0) says.push(`lowered most by ${at(low)} (${Charts.signed(low)})`);
-    return says.join(", ") || "no patch mattered";
   }
 
   lines() {

@@ -69,7 +69,9 @@ function confusion() {
   }
   byId("confusion-says").textContent = `A row is what the images show, a column what the network named.${most}`;
   const names = data.classes.map((row) => row.name);
-  const head = (name, scope) => element("th", { scope }, name);
+  // Columns of a phone have room for a number only.
+  const head = (name, scope, n) =>
+    element("th", { scope, title: name }, element("i", { className: "number" }, n), element("span", {}, name));
   const rows = data.confusion.map((counts, truth) => {
     const all = data.classes[truth].images;
     const cells = counts.map((count, answer) => {
@@ -83,11 +85,12 @@ function confusion() {
         Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(Charts.colour(share)) });
       return element("td", {}, cell);
     });
-    return element("tr", {}, head(names[truth], "row"), ...cells, element("td", { className: "all" }, String(all)));
+    return element("tr", {}, head(names[truth], "row", `${truth + 1} `), ...cells, element("td", { className: "all" }, String(all)));
   });
-  const heads = ["", ...names, "images"].map((name) => head(name, "col"));
-  table.className = "activity";
-  table.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
+  const heads = names.map((name, answer) => head(name, "col", String(answer + 1)));
+  const top = element("tr", {}, element("th"), ...heads, element("th", { className: "all" }, "images"));
+  table.className = "activity matrix";
+  table.replaceChildren(element("thead", {}, top), element("tbody", {}, ...rows));
 }
 
 function mistakes() {

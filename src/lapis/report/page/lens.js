@@ -137,7 +137,11 @@ Lapis.Lens = class {
     this.drawPatches();
     this.drawPickers();
     Dom.check(document.querySelector('[data-choice="show"]'), show);
-    byId("map-says").textContent = Lapis.Rule.colours(this.run, block, show);
+    const { W } = this.page.mapRow;
+    const even = show === "weight" && W && Lapis.evenness(W.slice(1)) > Lapis.EVEN;
+    byId("map-says").textContent = even
+      ? "This map says little: the weights of all patches are nearly alike, and the colours stretch small differences."
+      : Lapis.Rule.colours(this.run, block, show);
     byId("map-says").hidden = !byId("map-says").textContent;
   }
 
@@ -189,14 +193,6 @@ Lapis.Lens = class {
     Dom.check(byId("blocks"), String(block));
     Dom.check(byId("heads"), head === null ? "mean" : String(head));
     byId("heads-title").textContent = `Head of block ${block}`;
-    // The map is the larger, the fewer lines the pickers take, so that the card fits the window.
-    const lines = [...document.querySelectorAll(".strip")].map(
-      ({ children }) => children.length / Dom.perLine([...children]),
-    );
-    document.querySelector(".lens").style.setProperty(
-      "--strips",
-      lines.reduce((sum, n) => sum + Math.ceil(n), 0),
-    );
     if (this.blocksOf !== query) {
       this.blocksOf = query;
       for (const button of byId("blocks").children) {

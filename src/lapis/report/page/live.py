@@ -18,6 +18,7 @@ import numpy as np
 from lapis import models, pack
 from lapis.config import LapisConfig
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.photos import load_photos
 from lapis.deploy.network import Network, check_deployable
 from lapis.energy import CONVENTIONS, estimate
 from lapis.energy.costs import DEFAULT_TABLE
@@ -44,7 +45,7 @@ LIVE_SCRIPTS = (*SCRIPTS[:-1], "engine.js", "measures.js", "live.js", SCRIPTS[-1
 
 
 @dataclass(frozen=True)
-class Sample:
+class LivePicture:
     """A picture that the page offers; its caption is shown as the name of the picture."""
 
     image: Pixels
@@ -56,8 +57,8 @@ def write_live_page(path: str | Path, model: str | Path, image: str | Path | Non
     opened = models.open(model)
     network = _deployed(opened)
     file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
-    first = [] if image is None else [Sample(open_image(image)[0], Path(image).name)]
-    return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples()))
+    first = [] if image is None else [LivePicture(open_image(image)[0], Path(image).name)]
+    return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples(network.class_names)))
 
 
 def _deployed(opened: Opened) -> Network:
@@ -71,13 +72,13 @@ def _deployed(opened: Opened) -> Network:
     return opened.network()
 
 
-def render_live(network: Network, file: bytes, name: str, samples: list[Sample]) -> str:
+def render_live(network: Network, file: bytes, name: str, samples: list[LivePicture]) -> str:
     """The whole page as text; `file` is the packed network."""
     data = live_payload(network, file, name, samples)
     return fill("explain", f"Lapis explains your pictures with {name}", data, LIVE_SCRIPTS, live=True)
 
 
-def live_payload(network: Network, file: bytes, name: str, samples: list[Sample]) -> dict[str, Any]:
+def live_payload(network: Network, file: bytes, name: str, samples: list[LivePicture]) -> dict[str, Any]:
     """All data for the script: the network, its file, the engine, the rules of the energy, pictures to try."""
     config = network.config
     check_live(network)
@@ -117,11 +118,15 @@ def module(name: str) -> bytes:
     return found.read_bytes()
 
 
-def packaged_samples() -> list[Sample]:
-    """One packaged image of each class of CIFAR-10."""
+def packaged_samples(class_names: tuple[str, ...]) -> list[LivePicture]:
+    """One packaged image of each class of CIFAR-10 for a network of these classes, photographs for others."""
+    if class_names != CIFAR10_CLASSES:
+        return [LivePicture(photo.image, f"{photo.shows}, photograph: {photo.credit}") for photo in load_photos()]
     images, labels = load_sample()
     firsts = [int(np.flatnonzero(labels == label)[0]) for label in range(SAMPLES)]
-    return [Sample(images[index], f"{CIFAR10_CLASSES[labels[index]]}, CIFAR-10 test image {index}") for index in firsts]
+    return [
+        LivePicture(images[index], f"{CIFAR10_CLASSES[labels[index]]}, CIFAR-10 test image {index}") for index in firsts
+    ]
 
 
 def _text(data: bytes) -> str:

@@ -282,6 +282,28 @@ Lapis.POINTS = {
   mlp_hidden: "MLP hidden",
 };
 
+Lapis.NONE = "none of these";
+
+/** The answer to a run in words: the likeliest class, or none where its score is below what the network asks for. */
+Lapis.answer = ({ classes, min_score }, shares) => {
+  const best = shares.indexOf(Math.max(...shares));
+  if (min_score && shares[best] < min_score)
+    return { name: Lapis.NONE, says: `Nearest: ${classes[best]}, ${Lapis.percent(shares[best])}` };
+  return { name: classes[best], says: "Prediction" };
+};
+
+/**
+ * How many of the places the shares are spread over, as a share of all: 1 where all are alike. It is the exponential of
+ * their entropy, divided by their number.
+ */
+Lapis.evenness = (values) => {
+  const sum = values.reduce((a, b) => a + b, 0);
+  const entropy = values.reduce((all, value) => all - (value > 0 ? (value / sum) * Math.log(value / sum) : 0), 0);
+  return sum > 0 ? Math.exp(entropy) / values.length : 1;
+};
+// Above this, a map is as good as uniform.
+Lapis.EVEN = 0.97;
+
 /** Shares that sum to one. */
 Lapis.softmax = (logits) => {
   const top = Math.max(...logits);

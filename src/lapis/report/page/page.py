@@ -122,6 +122,7 @@ def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: 
         "grid": config.grid,
         "channels": config.head_width,
         "sqrtHalf": SQRT_HALF,
+        "min_score": None,
         "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
         "rule": {name: getattr(rule, name) for name in RULE_FACTS},
         "tau": None if attention.tau is None else attention.tau.astype(float).tolist(),

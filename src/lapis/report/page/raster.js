@@ -83,16 +83,16 @@ Lapis.Raster = class {
     const colour = (name) => style.getPropertyValue(name).trim();
     Charts.histogram(byId("histogram"), { counts, step, label: `Spikes per step: ${counts.join(", ")}.` });
     const says =
-      `Block ${block}, ${Lapis.POINTS[point]}, ${whose}: ${whole(fired)} of ${whole(codes.length)} neurons fire (${Lapis.percent(fired / codes.length)}), ` +
-      `${whole(codes.length - fired)} stay silent${step < run.T ? `; ${whole(soFar)} have fired before step ${step}` : ""}.`;
+      `Block ${block}, ${Lapis.POINTS[point]}, ${whose}: ${whole(fired)} of ${whole(codes.length)} values spike (${Lapis.percent(fired / codes.length)}), ` +
+      `${whole(codes.length - fired)} stay silent${step < run.T ? `; ${whole(soFar)} spiked before step ${step}` : ""}.`;
     const minCode = run.minCode(block, point);
-    const order = scope === "token" ? "channel" : "neuron, token by token";
+    const order = scope === "token" ? "channel" : "value, token by token";
     const each = Charts.raster(byId("raster"), {
       codes,
       T: run.T,
       step,
       deadline: run.T - minCode,
-      neurons: sorted ? "neurons, earliest first" : order,
+      neurons: sorted ? "values, earliest first" : order,
       colours: { on: colour("--key"), off: colour("--query") },
       label: says,
     });
@@ -100,7 +100,7 @@ Lapis.Raster = class {
       says +
       (minCode > 1 ? ` The deadline is step ${run.T - minCode}: a code below ${minCode} stays silent.` : "") +
       (run.low(point) < 0 ? " ON spikes are blue, OFF spikes orange." : "") +
-      (each > 1 ? ` Each line stands for ${each} neurons; the stronger its colour, the more of them fire.` : "");
+      (each > 1 ? ` Each line stands for ${each} values; the stronger its colour, the more of them spike.` : "");
   }
 
   fileName() {

@@ -1,6 +1,9 @@
 // Sums of the whole run: the prediction with its facts, who fired, and what it cost.
 "use strict";
 
+// As many classes as are listed at once.
+const SHOWN_CLASSES = 24;
+
 Lapis.Summary = class {
   constructor(page) {
     this.page = page;
@@ -11,6 +14,7 @@ Lapis.Summary = class {
       () => {},
       () => this.run.data.blocks.length,
     );
+    byId("class-search").addEventListener("input", () => this.drawClasses());
     byId("convention").append(
       ...this.run.data.energy.map((made) =>
         element("option", { value: made.convention, textContent: made.convention }),
@@ -32,10 +36,12 @@ Lapis.Summary = class {
     const { data, T, H, N } = this.run;
     const shares = Lapis.softmax(data.logits);
     const order = shares.map((_, n) => n).sort((a, b) => shares[b] - shares[a]);
+    const { name, says } = Lapis.answer(data, shares);
     byId("source").textContent = [data.model, data.picture, `T = ${T}`].filter(Boolean).join(" · ");
     byId("input").src = data.image;
-    byId("answer").textContent = data.classes[order[0]];
-    byId("prediction").textContent = data.label ? `Prediction, labelled ${data.label}` : "Prediction";
+    byId("answer").textContent = name;
+    byId("answer").classList.toggle("long", name.length > 24);
+    byId("prediction").textContent = [says, data.label ? `labelled ${data.label}` : ""].filter(Boolean).join(", ");
     byId("classes").replaceChildren(
       ...order
         .slice(0, 5)
@@ -49,13 +55,16 @@ Lapis.Summary = class {
           ),
         ),
     );
+    if (!this.order) byId("all-classes").open = data.classes.length <= SHOWN_CLASSES;
+    Object.assign(this, { shares, order });
+    this.drawClasses();
     const sum = (list) => list.reduce((a, b) => a + b, 0);
     const fired = sum(Object.values(data.fired).map(sum));
-    const neurons = sum(Object.entries(data.neurons).map(([point, n]) => n * data.fired[point].length));
+    const values = sum(Object.entries(data.neurons).map(([point, n]) => n * data.fired[point].length));
     const paper = data.energy[0];
     Dom.describe(byId("facts"), [
-      ["spikes", fired.toLocaleString("en"), "at most one per neuron"],
-      ["neurons that fired", Lapis.percent(fired / neurons), `${neurons.toLocaleString("en")} neurons`],
+      ["spikes", fired.toLocaleString("en"), "at most one per value"],
+      ["values that spike", Lapis.percent(fired / values), `of ${values.toLocaleString("en")} values`],
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       [
         "against dense FP32",
@@ -69,6 +78,34 @@ Lapis.Summary = class {
         `${data.config.depth} blocks of ${H} heads, ${N} tokens, a window of ${T} steps`,
       ],
     ]);
+  }
+
+  /** What the network can answer: its classes, likeliest first, of which the search leaves some. */
+  drawClasses() {
+    const { classes, min_score } = this.run.data;
+    const { shares, order } = this;
+    const many = classes.length > SHOWN_CLASSES;
+    byId("class-search").hidden = !many;
+    const wanted = many ? byId("class-search").querySelector("input").value.trim().toLowerCase() : "";
+    const found = order.filter((n) => classes[n].toLowerCase().includes(wanted));
+    byId("classes-says").textContent =
+      `It knows ${classes.length.toLocaleString("en")} classes and names one of them whatever the image shows` +
+      (min_score ? `; below a score of ${Lapis.percent(min_score)} this page says "${Lapis.NONE}"` : "");
+    byId("class-list").replaceChildren(
+      ...found
+        .slice(0, SHOWN_CLASSES)
+        .map((n) =>
+          element(
+            "span",
+            {},
+            element("b", {}, classes[n]),
+            ` ${Lapis.percent(shares[n])}${many ? `, place ${(order.indexOf(n) + 1).toLocaleString("en")}` : ""}`,
+          ),
+        ),
+    );
+    const left = found.length - SHOWN_CLASSES;
+    const none = found.length ? "" : "No class has this in its name.";
+    byId("class-more").textContent = left > 0 ? `and ${left.toLocaleString("en")} less likely ones` : none;
   }
 
   /** What the reader must know before the figures: a note of the run, and what this page leaves out. */
@@ -100,7 +137,7 @@ Lapis.Summary = class {
   activityCell(point, block, share) {
     const { data } = this.run;
     const shown = data.blocks.includes(block) && data.points.includes(point);
-    const says = `${Lapis.POINTS[point]}, block ${block}: ${Lapis.percent(share)} fire`;
+    const says = `${Lapis.POINTS[point]}, block ${block}: ${Lapis.percent(share)} spike`;
     const node = element(shown ? "button" : "span", {
       className: "cell",
       title: shown ? says : `${says}; its spikes are left out of this page`,
