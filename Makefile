@@ -27,6 +27,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) scikit-build-core hatch-fancy-pypi-readme cmake ninja
 	$(PIP) --no-build-isolation --config-settings=cmake.define.LAPIS_WERROR=$(WERROR) -e ".[$(EXTRA)]"
+	$(PIP) --no-build-isolation --no-deps -e zoo
 	touch $@
 
 # Tools from npm, each in its folder below tools/; node comes with the environment.

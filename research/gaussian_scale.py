@@ -22,7 +22,7 @@ from lapis.nn import LapisViT, register_relation
 from lapis.nn.attention import Attention, softmax_attention
 from lapis.nn.pixels import normalise
 from lapis.nn.relations.base import Relation
-from lapis.nn.relations.gaussian import Gaussian
+from lapis.nn.relations.distance import Gaussian, first_tau
 from lapis.ops.l1_distance.eager import l1_distance
 from lapis.preprocess import Preprocess
 from lapis.train import recipes
@@ -37,8 +37,10 @@ CALIBRATION, BATCH = 64, 100
 class SharpGaussian(Gaussian):
     """The Gaussian whose first tau_h are those of the Laplacian: too small for squared distances."""
 
-    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
-        self.calibrate(l1_distance(q, k))
+    @torch.no_grad()
+    def init_from_data(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        self.log_tau.copy_(first_tau(l1_distance(q, k)).log())
+        self.mark_ready()
 
 
 def main() -> None:

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from lapis.config import LapisConfig
 from lapis.convert import from_model, to_model
 from lapis.deploy import watch
+from lapis.energy import CONVENTIONS, Activities, Mixing
 from lapis.errors import LapisError
-from lapis.nn.relations.laplacian2 import Laplacian2, halving_distances
+from lapis.nn.relations.table import Laplacian2, halving_distances
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, save
+from lapis.relations import rule_of
+from lapis.trace import POINTS
 from tests.networks import small_config, small_model
 
 
@@ -81,3 +85,39 @@ def test_an_affinity_that_halves_too_often_is_refused() -> None:
         relation.log_halving.fill_(-12)
     with pytest.raises(LapisError, match="a file holds 65535"):
         from_model(model)
+
+
+def test_laplacian2_learns_as_an_unrounded_power_of_two() -> None:
+    relation = small_model(small_config(relation="laplacian2"))[0].blocks[0].attn.relation
+    assert isinstance(relation, Laplacian2)
+    distance = torch.arange(40.0).expand(1, relation.heads, 1, 40).clone().requires_grad_()
+    log_a = relation.log_affinity(distance)
+    assert ((log_a.detach() / np.log(2)).round() * np.log(2) - log_a).abs().max() < 1e-5
+    log_a.sum().backward()
+    half = relation.halving.detach()
+    assert distance.grad is not None
+    torch.testing.assert_close(distance.grad, (-np.log(2) / half).expand_as(distance).contiguous())
+    # ln A = -D/m ln 2 by ln m.
+    torch.testing.assert_close(relation.log_halving.grad, (np.log(2) * 780 / half).flatten())
+
+
+def test_the_operations_of_powers_of_two_are_those_counted_by_hand() -> None:
+    """N = 5, D = 8, H = 2: N^2 D = 200, H N^2 = 50; half of the queries, keys and values spike."""
+    config = LapisConfig(
+        image_size=32, patch_size=16, width=8, heads=2, depth=1, relation="laplacian2", row_scale="pow2"
+    )
+    activities = Activities.uniform(config, dict.fromkeys(POINTS, 0.5))
+    counted = {
+        name: [
+            (row.operator, row.kind, row.count)
+            for row in rule_of("laplacian2").operations(Mixing(config, 0, activities, CONVENTIONS[name]))
+        ]
+        for name in ("paper", "strict", "deployed")
+    }
+    assert counted["paper"] == [
+        ("relation", "accumulate", 200), ("affinity", "shift", 50), ("row scale", "shift", 50),
+        ("value shift", "shift", 100), ("value", "accumulate", 100),
+    ]  # fmt: skip
+    # A power of two is a shift where another weight is a multiplication.
+    assert counted["strict"][-2:] == [("value shift", "shift", 100), ("value", "accumulate", 100)]
+    assert counted["deployed"][-1] == ("value", "integer_accumulate", 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from torch import Tensor
 from lapis.config import Coding, CodingByPoint, LapisConfig, RowScale
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
+from lapis.nn import DistanceRelation, LapisViT, calibrate, is_calibrated, load_network, save_network
 from lapis.nn.attention import softmax_attention
 from lapis.nn.quantizer import ActivationQuantizer, WeightQuantizer, required
 from lapis.nn.relations import make_relation, with_tau
+from lapis.nn.relations.distance import first_tau
+from lapis.ops import l1_distance
 from lapis.ops.attention.reference import attention as reference_attention
 from lapis.trace import POINTS, Tally
 from tests.networks import small_config
@@ -186,13 +189,16 @@ def test_what_a_dense_network_lacks_is_refused_by_name() -> None:
         with_tau(attention.relation)
 
 
-def test_without_values_tau_starts_at_the_spread_of_distances() -> None:
-    model = _network()
-    relation = with_tau(model.blocks[0].attn.relation)
-    q, k = torch.randint(0, 16, (2, 4, 3, 17, 8)).float()
-    relation(q, k)
-    expected = torch.cdist(q, k, p=1).std(dim=-1, correction=0).mean(dim=(0, 2))
-    torch.testing.assert_close(relation.tau.detach(), expected)
+@pytest.mark.parametrize("name", ["laplacian", "laplacian2", "gaussian", "hamming"])
+def test_a_relation_is_not_initialised_by_a_forward_pass(name: str) -> None:
+    relation: Any = make_relation(small_config(relation=name), 0)
+    q, k, v = torch.randint(0, 16, (3, 4, 2, 5, 3)).float()
+    for use in (relation, lambda q, k: relation.mix(q, k, v)):
+        with pytest.raises(LapisError, match=r"no parameters yet; call lapis\.nn\.calibrate"):
+            use(q, k)
+        with torch.no_grad(), pytest.raises(LapisError, match="no parameters yet"):
+            use(q, k)
+    assert not relation.is_ready
 
 
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
@@ -205,10 +211,11 @@ def test_the_first_time_constants_give_each_head_the_sharpness_of_its_readout(
     v = torch.randn(4, 3, 17, 8, generator=torch.Generator().manual_seed(2))
     made, fitted = make_relation(config, 0), make_relation(config, 0)
     with torch.no_grad():
-        made(q, k)  # finds the spread of distances
+        made.init_from_data(q, k, v, v)
         (logarithm,) = made.parameters()
-        logarithm.add_(torch.tensor([-1.0, 0.0, 1.0]))
-        fitted.meet(q, k, v, made.mix(q, k, v))
+        distances = made.distance(q, k) if isinstance(made, DistanceRelation) else l1_distance(q, k) * math.log(2)
+        logarithm.copy_(first_tau(distances).log() + torch.tensor([-1.0, 0.0, 1.0]))
+        fitted.init_from_data(q, k, v, made.mix(q, k, v))
     (found,) = fitted.parameters()
     torch.testing.assert_close(found.detach(), logarithm.detach(), atol=1e-5, rtol=0)
 

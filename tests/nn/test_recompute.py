@@ -22,7 +22,7 @@ from tests.networks import small_config, small_model
 CHANGES: list[dict[str, Any]] = [
     {"row_scale": "exact", "readout": "real", "weight_bits": 32},
     {"style": "beit", "coding": {"v": "offset"}},
-    {"relation": "qkformer", "row_scale": "exact", "mean_pool": True},
+    {"relation": "gaussian", "row_scale": "exact", "mean_pool": True},
 ]
 # Set where a test has its process to itself.
 ALONE = "LAPIS_TEST_ALONE"

@@ -220,7 +220,7 @@ class SpikingAttention(nn.Module, base.MultiStepModule):  # type: ignore[misc]
         qkv = layer.split_heads(source.step * integrate(arrived) + layer.qkv.bias)  # (3, B, H, N, C)
         codes, v_codes = qk.codes(qkv[:2]), v.codes(qkv[2])
         if not layer.relation.is_ready:
-            layer.relation.meet(codes[0], codes[1], v.value(v_codes), softmax_attention(*qkv))
+            layer.relation.init_from_data(codes[0], codes[1], v.value(v_codes), softmax_attention(*qkv))
         weights = cast(Relation, layer.relation).weights(codes[0], codes[1])  # (B, H, N, N)
         mixed = integrate(weights @ spike_train(v_codes, self.window, v.low < 0))  # (B, H, N, C), or 2 C
         if v.low < 0:

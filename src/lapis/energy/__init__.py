@@ -7,12 +7,15 @@ from lapis.energy.activity import Activities, load_tally, save_tally
 from lapis.energy.conventions import CONVENTIONS
 from lapis.energy.costs import Costs, load_costs, tables
 from lapis.energy.estimate import Estimate, energy_of, estimate, side_by_side
+from lapis.energy.operations import Mixing, Operation
 
 __all__ = [
     "CONVENTIONS",
     "Activities",
     "Costs",
     "Estimate",
+    "Mixing",
+    "Operation",
     "energy_of",
     "estimate",
     "load_costs",

@@ -51,7 +51,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Mixing:
-    """The mixing of tokens in one block, as the rule of a relation counts it (`lapis.relations.rule`)."""
+    """The mixing of tokens in one block, as the rule of a relation counts it (`lapis.relations.Rule`)."""
 
     config: LapisConfig
     block: int
@@ -131,6 +131,10 @@ class Mixing:
             yield self.fixed("softmax", "lookup", self.pairs)
             yield from self.row_sum_and_position()
             yield self.fixed("row scale", "scale", self.pairs)
+
+    def row_scaling(self) -> Operation:
+        """One scaling per pair, a shift where rows are scaled by powers of two."""
+        return self.fixed("row scale", "scale" if self.config.row_scale == "exact" else "shift", self.pairs)
 
     def row_sum_and_position(self) -> Iterator[Operation]:
         yield self.fixed("row sum", "accumulate", self.pairs)

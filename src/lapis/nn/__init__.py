@@ -1,15 +1,28 @@
 """Networks for training: torch modules built from a `LapisConfig`."""
 
 from lapis.nn.calibrate import calibrate, is_calibrated
+from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import save_network
 from lapis.nn.drop_in import LapisAttention, replace_attention
 from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT, load_network
 from lapis.nn.pretrained import import_timm, load_backbone
-from lapis.nn.relations import DistanceRelation, Mixer, Pairwise, Relation, TableRelation, register_relation
+from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.relations import (
+    DistanceRelation,
+    DotProduct,
+    Mixer,
+    Pairwise,
+    Relation,
+    TableRelation,
+    register_relation,
+)
 
 __all__ = [
+    "ActivationQuantizer",
+    "Calibrated",
     "DistanceRelation",
+    "DotProduct",
     "LapisAttention",
     "LapisViT",
     "Mixer",

@@ -43,7 +43,7 @@ class Attention(nn.Module):
             if not self.relation.is_ready:
                 position, (dense_q, dense_k, dense_v) = self.relation.position, qkv.float()
                 bias = None if position is None else position.bias()
-                self.relation.meet(qk[0], qk[1], v, softmax_attention(dense_q, dense_k, dense_v, bias))
+                self.relation.init_from_data(qk[0], qk[1], v, softmax_attention(dense_q, dense_k, dense_v, bias))
             y = self.mix(qk, v)  # (B, H, N, C)
         y = join_heads(y)  # (B, N, D)
         y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)

@@ -19,7 +19,7 @@ from lapis.errors import LapisError
 from lapis.nn.attention import Attention
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
-from lapis.nn.relations.base import Pairwise
+from lapis.nn.relations import Pairwise
 
 # The search for a rotation: Adam on the entries of a skew-symmetric matrix.
 STEPS = 250

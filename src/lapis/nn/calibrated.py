@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lapis.errors import LapisError
+
 
 class Calibrated(nn.Module):
     """A module that knows whether its steps or time constants have been found, and saves that in its file."""
@@ -22,6 +24,14 @@ class Calibrated(nn.Module):
     def mark_ready(self, ready: bool = True) -> None:
         self.ready.fill_(ready)
         self.is_ready = ready
+
+    def check_ready(self) -> None:
+        """Refuse to compute before the steps or time constants have been found."""
+        if not self.is_ready:
+            raise LapisError(
+                f"{type(self).__name__} has no parameters yet; call lapis.nn.calibrate(model, images) before the "
+                "network is used, or load a trained network"
+            )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)

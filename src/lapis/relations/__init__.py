@@ -1,35 +1,215 @@
-"""The relations that a configuration may name: the built-in ones, and those that other packages add.
+"""What Lapis must know of a relation where torch is not loaded: its operations, its deployed form, and the registry.
 
-A package adds one by calling `lapis.nn.register_relation` when it is imported. If it also names that module as an entry
-point of the group `lapis.relations`, under the relation's name, every command knows the relation without an import.
+The torch module of a relation computes it (`lapis.nn.relations`); its rule answers everybody else. A relation that
+differs from the base class says so in a subclass, and nothing outside it asks for a relation by name.
+
+Another package adds a relation by calling `lapis.nn.register_relation` when it is imported. If it also names that
+module as an entry point of the group `lapis.relations`, under the relation's name, every command knows the relation
+without an import.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lapis.errors import LapisError
-from lapis.relations.coded_dot import CodedDotRule
-from lapis.relations.dot import DotRule
-from lapis.relations.eco import EcoRule
-from lapis.relations.esdsa import EsdsaRule
-from lapis.relations.gaussian import GaussianRule
-from lapis.relations.hamming import HammingRule
-from lapis.relations.laplacian import LaplacianRule
-from lapis.relations.laplacian2 import Laplacian2Rule
-from lapis.relations.qkformer import QkFormerRule
-from lapis.relations.rule import Rule
-from lapis.relations.sdsa import SdsaRule
-from lapis.relations.shift_softmax import ShiftSoftmaxRule
-from lapis.relations.sign_keys import SignKeysRule
-from lapis.relations.ssa import SsaRule
-from lapis.relations.statten import StattenRule
-from lapis.relations.table import PackedTableRule, TableRule
-from lapis.relations.xnor import XnorRule
 
-__all__ = ["PACKED", "Rule", "TableRule", "names", "register", "rule_of"]
+if TYPE_CHECKING:
+    from lapis.config import LapisConfig
+    from lapis.energy.operations import Mixing, Operation
+
+__all__ = ["PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"]
+
+# leak:  A = beta_h**D, stored as one leak per head.
+# table: A = table[h][D], stored as one number per head and distance.
+# shift: A = 2**-shift[h][D], stored as one number of halvings per head and distance.
+Stored = Literal["leak", "table", "shift"]
+# paper: the paper's own ablation.   ours: proposed here.   faithful: another system's rule as its authors compute it,
+# on our codes.   adapted: another system's rule, changed where our one spike per neuron asks for it.
+Origin = Literal["paper", "ours", "faithful", "adapted"]
+
+
+class Rule:
+    """One relation by its name. The base class is a sum over channels of |q - k| or alike, then a lookup per pair."""
+
+    # Its equation in one line, the system whose rule it is, and how close to that system's rule it is.
+    equation = ""
+    system = ""
+    origin: Origin = "ours"
+    # What differs from the rule of its system; nothing where it is the same.
+    adapted = ""
+    # Whether queries and keys are compared without multiplications, and whether the weights of a row sum to about one.
+    multiplication_free = True
+    normalised = True
+    # How a packed file stores the affinity of every l1 distance of codes; None: there is no spiking form.
+    stored: Stored | None = None
+    # Whether it compares codes and has no meaning for the real values of a network without quantizers.
+    needs_codes = False
+    # Whether a constant added to all queries and keys changes nothing, as with every distance.
+    ignores_shifts = True
+    # Whether a bias for the relative position of two tokens has a place in it (style beit).
+    takes_positions = True
+    # Whether a network with it can be trained; a stored table alone cannot.
+    trained = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def packed_name(self) -> str:
+        """The relation that a packed file names: a table needs no other name, so any machine can run it."""
+        return "table" if self.stored == "table" else self.name
+
+    def refusal(self, config: LapisConfig) -> str | None:
+        """Why a network of `config` has no spiking form because of this relation, and the way out; None if it has."""
+        if self.stored is None:
+            return f"relation={self.name!r} has no spiking form; fine-tune with relation='laplacian', then convert"
+        if self.stored != "leak" and config.relative_position:
+            return (
+                f"relation={self.name!r} is stored as a table by distance, which has no place for the position delays "
+                f"of style={config.style!r}; use style='vit'"
+            )
+        return None
+
+    def operations(self, mixing: Mixing) -> Iterator[Operation]:
+        """What one block spends between q, k, v and the mixed values, in order."""
+        if mixing.convention.circuits:
+            yield from self.circuits(mixing)
+            return
+        yield self.comparison(mixing)
+        yield from self.affinities(mixing)
+        yield from self.values(mixing)
+
+    def circuits(self, mixing: Mixing) -> Iterator[Operation]:
+        """The uses of each circuit of a deployed head. Its lanes see every pair and channel, silent or not."""
+        if self.stored is None:
+            raise LapisError(
+                f"relation={self.name!r} has no circuits to price; use relation='laplacian', or another convention"
+            )
+        yield from mixing.code_sums()
+        yield mixing.fixed("relation", "compare", mixing.channels)
+        yield mixing.fixed("affinity", "affinity", mixing.pairs)
+        yield mixing.fixed("row sum", "row_sum", mixing.pairs)
+        yield mixing.fixed("row scale", "row_exponent", mixing.rows)
+        yield mixing.fixed("value", "weigh", mixing.channels)
+
+    def projections(self, mixing: Mixing) -> int:
+        """How many of q, k and v a block needs."""
+        return 3
+
+    def comparison(self, mixing: Mixing) -> Operation:
+        """N^2 D additions: one per pair and channel, or as the convention counts spikes."""
+        config, count = mixing.config, mixing.convention.relation
+        if not config.quantize:
+            return mixing.fixed("relation", "accumulate", mixing.channels)
+        # An ON and an OFF neuron for each value of a signed code: twice the channels.
+        dense = mixing.channels * (2 if config.coding.qk == "signed" else 1)
+        if count == "integer":
+            return mixing.fixed("relation", "integer_accumulate", 2 * mixing.channels)
+        if count == "dense":
+            return mixing.fixed("relation", "accumulate", dense)
+        if count == "subtract_and_add":
+            return mixing.fixed("relation", "accumulate", 2 * dense)
+        # Of the ON and OFF neurons of a value at most one fires: spikes are rate x channels in every mode.
+        deliveries = 2 if count == "delivered" else 1
+        return mixing.driven("relation", "accumulate", mixing.rate("q", "k"), deliveries * mixing.channels)
+
+    def affinities(self, mixing: Mixing) -> Iterator[Operation]:
+        """One lookup per pair, and one scaling per pair, a shift where rows are scaled by powers of two."""
+        if mixing.convention.lookups_and_scaling:
+            yield mixing.fixed("affinity", "lookup", mixing.pairs)
+            if mixing.convention.everything_else:
+                yield from mixing.row_sum_and_position()
+            yield mixing.row_scaling()
+
+    def values(self, mixing: Mixing) -> Iterator[Operation]:
+        """The values weighted and summed, N^2 D."""
+        yield mixing.values()
+
+
+class LaplacianRule(Rule):
+    """Additions and a leak; the only relation whose affinity decays by the same factor in every step."""
+
+    equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = sum_c |q_ic - k_jc|"
+    system = "Lapis"
+    origin = "paper"
+    stored = "leak"
+
+
+class DotRule(Rule):
+    """N^2 D multiplications and a softmax: the attention of dense transformers."""
+
+    equation = "W_ij = softmax_j(q_i . k_j / sqrt C)"
+    system = "dense transformers"
+    origin: Origin = "paper"
+    multiplication_free = False
+    ignores_shifts = False
+
+    def comparison(self, mixing: Mixing) -> Operation:
+        return mixing.fixed("relation", "mac", mixing.channels)
+
+    def affinities(self, mixing: Mixing) -> Iterator[Operation]:
+        return mixing.softmax()
+
+
+class GaussianRule(Rule):
+    """N^2 D squares, each a multiplication."""
+
+    equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = sum_c (q_ic - k_jc)^2"
+    system = "Lapis (ablation)"
+    origin = "paper"
+    multiplication_free = False
+
+    def comparison(self, mixing: Mixing) -> Operation:
+        return mixing.fixed("relation", "mac", mixing.channels)
+
+
+class HammingRule(Rule):
+    """Counted as the l1 distance, one addition per pair and channel."""
+
+    equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = the number of channels with q_ic != k_jc"
+    system = "Lapis (ablation)"
+    origin = "paper"
+    needs_codes = True
+
+
+class Laplacian2Rule(Rule):
+    """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
+
+    equation = "W_ij = rowscale 2^-round(D_ij / m_h), D_ij = sum_c |q_ic - k_jc|"
+    system = "Lapis"
+    stored = "shift"
+    needs_codes = True
+
+    def affinities(self, mixing: Mixing) -> Iterator[Operation]:
+        if mixing.convention.lookups_and_scaling:
+            yield mixing.fixed("affinity", "shift", mixing.pairs)
+            if mixing.convention.everything_else:
+                yield from mixing.row_sum_and_position()
+            yield mixing.row_scaling()
+
+    def values(self, mixing: Mixing) -> Iterator[Operation]:
+        if mixing.config.row_scale == "exact":
+            return super().values(mixing)
+        return mixing.shifted_values()
+
+
+class TableRule(Rule):
+    """The rule of a relation that you register as a `lapis.nn.TableRelation`."""
+
+    equation = "W_ij = rowscale f_h(D_ij), D_ij = sum_c |q_ic - k_jc|, f_h stored value by value"
+    stored = "table"
+    needs_codes = True
+
+
+class PackedTableRule(TableRule):
+    """The same in a packed file, which no longer says what the table was trained as."""
+
+    trained = False
+
 
 ENTRY_POINTS = "lapis.relations"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -41,19 +221,10 @@ _RULES: dict[str, Rule] = {
         GaussianRule("gaussian"),
         HammingRule("hamming"),
         Laplacian2Rule("laplacian2"),
-        SsaRule("ssa"),
-        XnorRule("xnor"),
-        EcoRule("eco"),
-        SignKeysRule("sign_keys"),
-        EsdsaRule("esdsa"),
-        ShiftSoftmaxRule("shift_softmax"),
-        SdsaRule("sdsa"),
-        QkFormerRule("qkformer"),
-        CodedDotRule("coded_dot"),
-        StattenRule("statten"),
         PackedTableRule("table"),
     )
 }
+_BUILT_IN = tuple(_RULES)
 # What a packed file may name: nothing that another package would have to be imported for.
 PACKED = tuple(name for name, rule in _RULES.items() if rule.stored is not None and rule.packed_name == name)
 
@@ -88,9 +259,9 @@ def rule_of(name: Any) -> Rule:
 
 def names() -> list[str]:
     """Every relation that can be trained: the built-in ones first, then those of other packages."""
-    offered = (point.name for point in entry_points(group=ENTRY_POINTS))
-    known = (name for name, rule in _RULES.items() if rule.trained)
-    return list(dict.fromkeys((*known, *sorted(offered))))
+    offered = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    others = (offered | _RULES.keys()) - set(_BUILT_IN)
+    return [*(name for name in _BUILT_IN if _RULES[name].trained), *sorted(others)]
 
 
 def _place(rule: Rule) -> str:

@@ -1,31 +1,20 @@
-"""The relations that a network can be trained with, and `register_relation`, which adds one of your own."""
+"""The relations that a network can be trained with, and `register_relation`, which adds one of your own.
+
+What is exported here, `lapis.relations` and `lapis.ops` are all that a relation of another package needs.
+"""
 
 from __future__ import annotations
 
 from lapis import relations
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.relations.base import Mixer, Pairwise, Relation
-from lapis.nn.relations.coded_dot import CodedDot
-from lapis.nn.relations.distance import DistanceRelation, with_tau
-from lapis.nn.relations.dot import DotProduct
-from lapis.nn.relations.eco import Eco
-from lapis.nn.relations.esdsa import LinearProduct
-from lapis.nn.relations.gaussian import Gaussian
-from lapis.nn.relations.hamming import Hamming
-from lapis.nn.relations.laplacian import Laplacian
-from lapis.nn.relations.laplacian2 import Laplacian2
-from lapis.nn.relations.qkformer import QkFormer
-from lapis.nn.relations.sdsa import SpikeDriven
-from lapis.nn.relations.shift_softmax import ShiftSoftmax
-from lapis.nn.relations.sign_keys import SignKeys
-from lapis.nn.relations.ssa import SpikingSelfAttention
-from lapis.nn.relations.statten import ChunkedSteps
-from lapis.nn.relations.table import TableRelation
-from lapis.nn.relations.xnor import AlphaXnor
+from lapis.nn.relations.base import DotProduct, Mixer, Pairwise, Relation
+from lapis.nn.relations.distance import DistanceRelation, Gaussian, Hamming, Laplacian, with_tau
+from lapis.nn.relations.table import Laplacian2, TableRelation
 
 __all__ = [
     "DistanceRelation",
+    "DotProduct",
     "Mixer",
     "Pairwise",
     "Relation",
@@ -41,16 +30,6 @@ _CLASSES: dict[str, type[Mixer]] = {
     "gaussian": Gaussian,
     "hamming": Hamming,
     "laplacian2": Laplacian2,
-    "ssa": SpikingSelfAttention,
-    "xnor": AlphaXnor,
-    "eco": Eco,
-    "sign_keys": SignKeys,
-    "esdsa": LinearProduct,
-    "shift_softmax": ShiftSoftmax,
-    "sdsa": SpikeDriven,
-    "qkformer": QkFormer,
-    "coded_dot": CodedDot,
-    "statten": ChunkedSteps,
 }
 
 

@@ -1,4 +1,4 @@
-"""The mixing of values by queries and keys: any rule, those that weigh pairs of tokens, and those that scale rows."""
+"""The mixing of values by queries and keys: any rule, those that weigh pairs, those that scale rows, dot products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lapis.deploy.network import Affinities, Block, Leak, Shifts
 from lapis.errors import LapisError
 from lapis.nn.position import RelativePosition
 from lapis.ops.row_scale.eager import narrow_rows, scale_rows
-from lapis.relations import Rule
+from lapis.relations import DotRule, Rule
 
 
 class Mixer(nn.Module):
@@ -25,7 +25,7 @@ class Mixer(nn.Module):
     values_on_codes: ClassVar[bool] = False
     # Its operations and its deployed form, for those who do not load torch.
     rule: ClassVar[type[Rule]] = Rule
-    # Whether it has met its first data; a rule that finds nothing from data is ready at once.
+    # Whether its parameters have been found from data; a rule that finds nothing from data is ready at once.
     is_ready: bool = True
     # Biases by the offset between two tokens, in a rule that knows them.
     position: RelativePosition | None
@@ -39,8 +39,8 @@ class Mixer(nn.Module):
         """The mixer of one block; the same in all blocks unless a rule says otherwise."""
         return cls(config)
 
-    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
-        """See the first data, before `mix` does; `readout` is what softmax attention makes of them unquantized."""
+    def init_from_data(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        """Find parameters before training; `readout` is what softmax attention makes of q, k and v unquantized."""
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The readout (B, H, N, C)."""
@@ -95,3 +95,18 @@ class Relation(Pairwise):
         if self.narrow:
             return narrow_rows(log_affinity, self.affinity_bits)
         return scale_rows(log_affinity, self.row_scale)
+
+
+class DotProduct(Relation):
+    """ln A_ij = q_i . k_j / sqrt(C) + b_ij: the attention of dense transformers, for comparison."""
+
+    on_codes = False
+    rule: ClassVar[type[Rule]] = DotRule
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        self.scale = config.head_width**-0.5
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        scores: Tensor = (q * self.scale) @ k.transpose(-1, -2)
+        return scores if self.position is None else scores + self.position.bias()

@@ -1,17 +1,29 @@
-"""Relations whose affinity decays exponentially with a distance, at a speed that each head learns."""
+"""Relations whose affinity decays exponentially with a distance, at a speed that each head learns.
+
+The Laplacian is the paper's relation; the Gaussian and the Hamming distance stand beside it for comparison.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
+from lapis.deploy.leak import leak_factor, time_constant
+from lapis.deploy.network import LONGEST_DELAY, Block, Leak
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.relations.base import Mixer, Relation
 from lapis.ops.affinity.eager import log_affinity
+from lapis.ops.attention.torch_native import attention
+from lapis.ops.gpu.choice import served_by_triton
+from lapis.ops.hamming_distance.torch_native import hamming_distance
+from lapis.ops.l1_distance import eager, torch_native
+from lapis.ops.squared_distance.eager import squared_distance
+from lapis.relations import GaussianRule, HammingRule, LaplacianRule
 
 # First time constants that are tried, in units of the spread of distances; the readout changes little between two.
 FACTORS = torch.linspace(-2.0, 2.0, 33).exp()
@@ -20,7 +32,7 @@ FACTORS = torch.linspace(-2.0, 2.0, 33).exp()
 class DistanceRelation(Relation, Calibrated):
     """ln A_ij = -(D_ij + delay_ij) / tau_h, with a learned tau for each head.
 
-    tau is found from the first data seen, unless loaded: the one with which the head's readout is closest to that of
+    `init_from_data` finds tau, unless it was loaded: the one with which the head's readout is closest to that of
     softmax attention. Heads that were sharp or wide in imported weights stay so.
     """
 
@@ -39,24 +51,17 @@ class DistanceRelation(Relation, Calibrated):
         raise NotImplementedError
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        distance = self.distance(q, k)
-        if not self.is_ready:
-            self.calibrate(distance)
-        tau = self.tau
+        self.check_ready()
+        distance, tau = self.distance(q, k), self.tau
         if self.position is not None:
             distance = distance + self.position.delay(tau)
         return log_affinity(distance, tau)
 
     @torch.no_grad()
-    def meet(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
-        self.calibrate(self.distance(q, k))
-        fit_heads(self.log_tau, lambda: self.mix(q, k, v), readout)
-
-    @torch.no_grad()
-    def calibrate(self, distance: Tensor) -> None:
-        """A first tau from distances alone: their standard deviation over the keys."""
-        self.log_tau.copy_(spread(distance).log())
+    def init_from_data(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        self.log_tau.copy_(first_tau(self.distance(q, k)).log())
         self.mark_ready()
+        fit_heads(self.log_tau, lambda: self.mix(q, k, v), readout)
 
 
 @torch.no_grad()
@@ -75,7 +80,7 @@ def fit_heads(logarithm: nn.Parameter, mix: Callable[[], Tensor], readout: Tenso
     logarithm.copy_(best)
 
 
-def spread(distance: Tensor) -> Tensor:
+def first_tau(distance: Tensor) -> Tensor:
     """The standard deviation of distances (B, H, N, M) over the keys, for each head (H,): a first time constant."""
     return distance.float().std(dim=-1, correction=0).mean(dim=(0, 2)).clamp_min(1e-3)
 
@@ -87,3 +92,71 @@ def with_tau(relation: Mixer) -> DistanceRelation:
             f"{type(relation).__name__} has no time constants; use relation=laplacian, gaussian or hamming"
         )
     return relation
+
+
+class Laplacian(DistanceRelation):
+    """D_ij = sum_c |q_ic - k_jc|: the l1 distance of first-spike latencies."""
+
+    rule = LaplacianRule
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        # Real values, in a network without quantizers, have no integer kernel.
+        self.l1_distance = torch_native.l1_distance if config.quantize else eager.l1_distance
+        self.fused = config.quantize
+        self.codes = (config.low("q"), config.window)
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.l1_distance(q, k)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """As every relation, but without an N x N matrix in memory: on a GPU, and where no gradient is needed.
+
+        Narrow affinities are rounded one by one, so their matrix is made.
+        """
+        self.check_ready()
+        on_cpu_with_gradient = torch.is_grad_enabled() and not served_by_triton(q)
+        if on_cpu_with_gradient or not self.fused or self.narrow:
+            return super().mix(q, k, v)
+        delay = None if self.position is None else self.position.delay(self.tau)
+        return attention(q, k, v, self.tau, self.row_scale, delay, self.codes)
+
+    def fold(self, distances: int) -> Leak:
+        mantissa, exponent = leak_factor(self.tau.detach().cpu().numpy().astype(np.float32))
+        if self.position is None:
+            return Leak(mantissa, exponent)
+        delay = self.position.steps(self.tau).detach().cpu().numpy()
+        if float(delay.max()) > LONGEST_DELAY:
+            raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
+        return Leak(mantissa, exponent, delay.astype(np.uint16))
+
+    @torch.no_grad()
+    def unfold(self, block: Block) -> None:
+        assert block.leak is not None
+        tau = time_constant(block.leak.mantissa, block.leak.exponent)
+        self.log_tau.copy_(torch.from_numpy(np.log(tau)))
+        if self.position is not None and block.leak.delay is not None:
+            self.position.table.copy_(torch.from_numpy(-block.leak.delay.astype(np.float64) / tau))
+
+
+class Gaussian(DistanceRelation):
+    """D_ij = sum_c (q_ic - k_jc)**2."""
+
+    rule = GaussianRule
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return squared_distance(q, k)
+
+
+class Hamming(DistanceRelation):
+    """D_ij = the number of channels with unequal latencies."""
+
+    rule = HammingRule
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        self.shift = -config.low("q")
+        self.levels = config.window + self.shift + 1
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return hamming_distance(q + self.shift, k + self.shift, self.levels)

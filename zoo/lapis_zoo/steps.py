@@ -5,22 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lapis.ops.lsq.eager import lsq_codes
 
-
-def passed(step: Tensor, smooth: Tensor) -> Tensor:
+def straight_through(step: Tensor, smooth: Tensor) -> Tensor:
     """The value of `step` with the gradient of `smooth`."""
-    return smooth + (step - smooth).detach()
+    return step.detach() + (smooth - smooth.detach())
 
 
 def signs(x: Tensor) -> Tensor:
     """+1 where x > 0, else -1; d/dx = 1 where |x| <= 1, else 0."""
-    return passed(torch.where(x > 0, 1.0, -1.0).to(x.dtype), x.clamp(-1, 1))
+    return straight_through(torch.where(x > 0, 1.0, -1.0).to(x.dtype), x.clamp(-1, 1))
 
 
 def gate(total: Tensor, threshold: Tensor) -> Tensor:
-    """[total >= threshold] as 0 or 1: an LSQ ladder of one level with the step 2 threshold."""
-    return lsq_codes(total, 2 * threshold, None, 0, 1, total[0].numel() ** -0.5)
+    """[total >= threshold] as 0 or 1, with the slope of total / (2 threshold) between 0 and 1.
+
+    The gradient of the threshold is multiplied by 1/sqrt(n), n the gates of one image, as for a quantizer's step.
+    """
+    share = total[0].numel() ** -0.5
+    ratio = total / (2 * straight_through(threshold.detach(), share * threshold))
+    inside = (ratio.detach() > 0) & (ratio.detach() < 1)
+    return straight_through((ratio >= 0.5).to(total.dtype), ratio * inside)
 
 
 def thermometer(codes: Tensor, window: int) -> Tensor:
@@ -32,7 +36,7 @@ def thermometer(codes: Tensor, window: int) -> Tensor:
     steps = torch.arange(1, window + 1, device=codes.device).view(-1, *[1] * codes.ndim)
     bits = (codes >= steps).to(codes.dtype)
     near = (codes.detach() == steps) | (codes.detach() + 1 == steps)
-    return passed(bits, 0.5 * codes * near)
+    return straight_through(bits, 0.5 * codes * near)
 
 
 def on_and_off(codes: Tensor, signed: bool) -> Tensor:

@@ -1,8 +1,7 @@
-"""Write docs/relations.md and a picture of every relation: python tools/relations_page.py.
+"""Write README.md and a picture of every relation: python zoo/page.py.
 
 Equations, labels and operations are read from the rules themselves (`lapis.relations`), so the page cannot differ from
-what the energy model counts. What a picture compares is drawn here, for one channel of a query and a key. `make docs`
-runs this script, and a test fails where the page or a picture is out of date.
+what the energy model counts. What a picture compares is drawn here, for one channel of a query and a key.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from lapis.energy import CONVENTIONS, Activities, load_costs
 from lapis.energy.operations import Mixing
 from lapis.trace import POINTS
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE, PICTURES = DOCS / "relations.md", DOCS / "images" / "relations"
+HERE = Path(__file__).resolve().parent
+PAGE, PICTURES = HERE / "README.md", HERE / "images"
 
 # The codes that are drawn, of T = 15: a query that spikes in step 6 and a key that spikes in step 10.
 T, Q, K = 15, 9, 5
@@ -257,16 +256,21 @@ def _bars(name: str) -> Iterator[str]:
 
 
 HEAD = """\
-# Relations
+# lapis-zoo: the attention of other spiking transformers
 
-<!-- Written by tools/relations_page.py: change lapis.relations, or the text in that script, and run `make docs`. -->
+<!-- Written by zoo/page.py: change the rules, or the text in that script, and run `python zoo/page.py`. -->
 
-A relation says how a query meets keys and values. Here are those of the paper, one of ours, and those of other
-spiking transformers, all on the same codes, so that they can be trained on one backbone:
-`LapisConfig(relation="ssa")`, or all together by `python research/ablate.py relation`. What is
-compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
+    pip install ./zoo            # beside an installed Lapis; in a clone, `make test` sets it up
+
+A relation says how queries weigh keys and values. Lapis has the paper's four, and one in powers of two. This package
+adds the rules of ten other spiking transformers by the entry point `lapis.relations`, so that all can be trained on one
+backbone: `LapisConfig(relation="ssa")`, or all together by `python research/ablate.py relation`. They have no deployed
+form. It is an example of a plug-in too: `lapis.nn`, `lapis.relations`, `lapis.ops`, `lapis.energy` and `LapisConfig`
+are all that it imports ([how to write one](../docs/howto/relation.md)).
+
+What is compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
 measuring point and the same schedule, and not the neurons over time, convolutional stems, hierarchies or hundreds of
-epochs that the systems differ in. What they reached: [Results](results.md#relations-on-one-backbone).
+epochs that the systems differ in. What they reached: [Results](../docs/results.md#relations-on-one-backbone).
 
 Each picture shows, for one channel with the codes q = 9 and k = 5 of T = 15, what is compared; then the weight that a
 key gets as its code changes; then what one block of `lapis_tiny` at 128 pixels spends on comparing queries and keys,
@@ -280,13 +284,13 @@ images.
 {rows}
 
 The last columns are mJ per image for comparing, weighing and summing in all blocks, under each
-[convention](energy.md): among the rules that compare all pairs by additions, energy is nearly a tie. The paper's
-convention does not charge a softmax; `full` charges every rule for its own.
+[convention](../docs/energy.md): among the rules that compare all pairs by additions, energy is nearly a tie. The
+paper's convention does not charge a softmax; `full` charges every rule for its own.
 """
 
 
 def page() -> str:
-    """The whole text of docs/relations.md."""
+    """The whole text of README.md."""
     known = [name for name in relations.names() if name in DRAWINGS]
     head = HEAD.format(
         conventions="".join(f" {name} |" for name in CONVENTIONS),
@@ -312,7 +316,7 @@ def _section(name: str) -> str:
     adapted = f" Adapted: {rule.adapted}." if rule.adapted else ""
     return (
         f"\n## {name}\n{rule.system}, {rule.origin}.{adapted}\n\n    {rule.equation}\n\n"
-        f"![{name} compares {DRAWINGS[name].words}](images/relations/{name}.svg)\n"
+        f"![{name} compares {DRAWINGS[name].words}](images/{name}.svg)\n"
     )
 
 
