@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lapis import LapisConfig
-from lapis.energy.activity import Activities, load_tally, save_tally
+from lapis.energy.activity import Activities, load_activities, load_tally, save_tally
 from lapis.energy.estimate import estimate, rate_train_mj
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Point, Tally, Trace
@@ -142,3 +142,49 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_folder_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(LapisError, match="cannot write"):
         save_tally(tmp_path, _tally())
+
+
+def _written(folder: Path, content: Any) -> Path:
+    (folder / "shares.json").write_text(json.dumps(content))
+    return folder / "shares.json"
+
+
+def test_a_plain_file_gives_shares_by_name_by_block_or_in_order(tmp_path: Path) -> None:
+    shares = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    by_name = dict(zip(POINTS, shares, strict=True))
+    in_order = load_activities(_written(tmp_path, shares), CONFIG)[0]
+    assert in_order == load_activities(_written(tmp_path, by_name), CONFIG)[0] == Activities.uniform(CONFIG, by_name)
+    by_block = by_name | {"q": [block / CONFIG.depth for block in range(CONFIG.depth)]}
+    found, config, source = load_activities(_written(tmp_path, by_block), CONFIG)
+    assert [found.at(block, "q") for block in range(CONFIG.depth)] == by_block["q"]
+    assert [found.at(block, "k") for block in range(CONFIG.depth)] == [by_name["k"]] * CONFIG.depth
+    assert (config, source) == (CONFIG, str(tmp_path / "shares.json"))
+
+
+def test_a_tally_may_name_its_network_and_shares_may_not(tmp_path: Path) -> None:
+    save_tally(tmp_path / "tally.json", _tally(), CONFIG)
+    found, config, source = load_activities(tmp_path / "tally.json")
+    assert (found, config) == (Activities.measured(CONFIG, _tally()), CONFIG)
+    assert "images, counted in" in source
+    with pytest.raises(LapisError, match="holds shares and no network; give a preset"):
+        load_activities(_written(tmp_path, [0.5] * 7))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([0.5] * 6, "lists 6 shares; it needs 7: attention_in, q"),
+        (0.5, "holds float; give a share of values from 0 to 1"),
+        ({"q": 0.5}, "block 0 has no activity for attention_in"),
+        (dict.fromkeys(POINTS, 0.5) | {"values": 0.5}, "unknown measuring point 'values'"),
+        (dict.fromkeys(POINTS, 0.5) | {"v": 1.5}, "v=1.5 must be a share of values, from 0 to 1"),
+        (dict.fromkeys(POINTS, 0.5) | {"v": "half"}, "v='half' must be a share of values"),
+        (dict.fromkeys(POINTS, 0.5) | {"v": [0.5] * 99}, "v has 99 shares; give one number, or one for each of the"),
+        (dict.fromkeys(POINTS, 0.5) | {"v": [True] * CONFIG.depth}, "v=True must be a share of values"),
+    ],
+)
+def test_bad_shares_are_refused_with_the_file_and_what_is_allowed(content: Any, message: str, tmp_path: Path) -> None:
+    path = _written(tmp_path, content)
+    with pytest.raises(LapisError, match=message) as raised:
+        load_activities(path, CONFIG)
+    assert str(path) in str(raised.value)

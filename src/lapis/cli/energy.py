@@ -21,7 +21,7 @@ from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
-from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_costs, load_tally, side_by_side, tables
+from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_activities, load_costs, side_by_side, tables
 from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.errors import LapisError
@@ -38,9 +38,14 @@ _POINTS = f"Points: {', '.join(POINTS)}, or all."
 @click.command()
 @click.argument("model", required=False, type=MODEL_OR_PRESET)
 @click.option(
-    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of neurons that fire; may be repeated. {_POINTS}"
+    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of values that spike; may be repeated. {_POINTS}"
 )
-@click.option("--activities", type=click.Path(path_type=Path), help="Measured activities: a tally saved as JSON.")
+@click.option(
+    "--activities",
+    type=click.Path(path_type=Path),
+    help="A JSON file: a share of values from 0 to 1, or one per block, for each of the seven points by name; a list "
+    "of seven shares in the order of --activity; or activity.json of a run.",
+)
 @click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
 @click.option(
@@ -81,6 +86,7 @@ def command(
     Examples:
       lapis energy lapis_tiny_cifar10
       lapis energy lapis_large --activity all=0.3 --compare
+      lapis energy lapis_large --activities shares.json
     """
     check_target(csv, "--csv")
     check_target(chart, "--chart")
@@ -142,40 +148,32 @@ _FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for
 
 
 def subject(
-    model: str | None, data: str | None, tally_file: Path | None, given: Mapping[str, str], changes: Sequence[str]
+    model: str | None, data: str | None, file: Path | None, given: Mapping[str, str], changes: Sequence[str]
 ) -> tuple[LapisConfig, Activities, str]:
-    """The network, the activities of its neurons, and where those come from.
+    """The network, the shares of its values that spike, and where those come from.
 
     A preset is priced as the paper deploys it, unless --set says otherwise.
     """
-    chosen = [name for name, there in (("--data", data), ("--activities", tally_file), ("--activity", given)) if there]
+    chosen = [name for name, there in (("--data", data), ("--activities", file), ("--activity", given)) if there]
     if len(chosen) > 1:
         raise LapisError(f"{' and '.join(chosen)} given; use one of them")
-    if model is None and not tally_file:
+    if model is None and not file:
         raise LapisError(f"no MODEL given; use a trained or packed model, or a preset: {', '.join(sorted(PRESETS))}")
     if given:
         config = overrides.apply(_config_of(str(model)), changes)
         return config, Activities.uniform(config, _rates(given)), "given"
-    config, tally, source = _tallied(model, data, tally_file)
-    return overrides.apply(config, changes), Activities.measured(config, tally), source
-
-
-def _tallied(model: str | None, data: str | None, tally_file: Path | None) -> tuple[LapisConfig, Tally, str]:
-    """Counted activities: from a file, from images, or from the run that trained the model."""
-    if tally_file is None and model is not None:
+    if file is None and data is None and model is not None:
         recorded = Path(model) / runs.ACTIVITY_FILE
-        if data is None and recorded.is_file():
-            tally_file, model = recorded, None
-        elif data is None and model in PRESETS:
+        if recorded.is_file():
+            file, model = recorded, None
+        elif model in PRESETS:
             raise LapisError(f"{model} is a preset and has no activities; give --activity all=0.3 or --activities FILE")
-    if tally_file is not None:
-        tally, config_of_file = load_tally(tally_file)
-        config = config_of_file if model is None else _config_of(model)
-        if config is None:
-            raise LapisError(f"{tally_file} does not say which network it was measured on; give a preset as MODEL")
-        return config, tally, f"{tally.images} images, counted in {tally_file}"
+    if file is not None:
+        rho, config, source = load_activities(file, None if model is None else _config_of(model))
+        return overrides.apply(config, changes), rho, source
     assert model is not None
-    return measured(model, data)
+    config, tally, source = measured(model, data)
+    return overrides.apply(config, changes), Activities.measured(config, tally), source
 
 
 def _config_of(model: str) -> LapisConfig:

@@ -3,7 +3,7 @@
 A named convention says what is counted.
 """
 
-from lapis.energy.activity import Activities, load_tally, save_tally
+from lapis.energy.activity import Activities, load_activities, load_tally, save_tally
 from lapis.energy.conventions import CONVENTIONS
 from lapis.energy.costs import Costs, load_costs, tables
 from lapis.energy.estimate import Estimate, energy_of, estimate, side_by_side
@@ -18,6 +18,7 @@ __all__ = [
     "Operation",
     "energy_of",
     "estimate",
+    "load_activities",
     "load_costs",
     "load_tally",
     "save_tally",

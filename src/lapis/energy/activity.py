@@ -1,10 +1,14 @@
-"""Activities: the share of neurons that fire at each block and measuring point, and the file that keeps them."""
+"""Activities: the share of values that spike at each block and measuring point, and the files that hold them.
+
+A tally is what Lapis counted. A plain file is what anybody may write: JSON with a share from 0 to 1, or one share per
+block, for each measuring point by its name; or a bare list of seven shares in the order of `POINTS`.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,23 +25,30 @@ _FILE_VERSION = 1
 
 @dataclass(frozen=True)
 class Activities:
-    """rho[block, point] in 0..1: the share of neurons that emit their single spike in a window."""
+    """rho[block, point] in 0..1: the share of values that spike in a window; a signed value is two neurons."""
 
     rates: Mapping[tuple[int, Point], float]
 
     @classmethod
-    def uniform(cls, config: LapisConfig, rates: Mapping[Point, float]) -> Activities:
-        """The same activity in every block."""
-        for point, rate in rates.items():
+    def uniform(cls, config: LapisConfig, rates: Mapping[Point, float | Sequence[float]]) -> Activities:
+        """One share for every block, or a list with one share per block, at each point."""
+        found: dict[tuple[int, Point], float] = {}
+        for point, given in rates.items():
             if point not in POINTS:
                 raise LapisError(
                     f"unknown measuring point {point!r}; {nearest(str(point), POINTS)}use {', '.join(POINTS)}"
                 )
-            if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
-                raise LapisError(f"activity {point}={rate!r} must be a share of neurons, from 0 to 1")
-        activities = cls(
-            {(block, point): float(rate) for block in range(config.depth) for point, rate in rates.items()}
-        )
+            shares = given if isinstance(given, (list, tuple)) else [given] * config.depth
+            if len(shares) != config.depth:
+                raise LapisError(
+                    f"activity {point} has {len(shares)} shares; give one number, or one for each of the "
+                    f"{config.depth} blocks"
+                )
+            for block, share in enumerate(shares):
+                if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+                    raise LapisError(f"activity {point}={share!r} must be a share of values, from 0 to 1")
+                found[block, point] = float(share)
+        activities = cls(found)
         activities.check(config)
         return activities
 
@@ -99,6 +110,35 @@ def tally_to_dict(tally: Tally, config: LapisConfig | None = None) -> dict[str, 
         "config": None if config is None else config.to_dict(),
         "points": points,
     }
+
+
+def load_activities(path: str | Path, config: LapisConfig | None = None) -> tuple[Activities, LapisConfig, str]:
+    """Activities from a plain file or a tally, their network, and where they come from.
+
+    `config` is the network; without it the file must be a tally that names its own.
+    """
+    content = read_json(path)
+    if isinstance(content, dict) and content.get("kind") == _FILE_KIND:
+        tally, own = tally_from_dict(content, str(path))
+        config = config or own
+        if config is None:
+            raise LapisError(f"{path} does not say which network it was measured on; give a preset as MODEL")
+        return Activities.measured(config, tally), config, f"{tally.images} images, counted in {path}"
+    if config is None:
+        raise LapisError(f"{path} holds shares and no network; give a preset, or a trained or packed model, as MODEL")
+    if isinstance(content, list):
+        if len(content) != len(POINTS):
+            raise LapisError(f"{path} lists {len(content)} shares; it needs {len(POINTS)}: {', '.join(POINTS)}")
+        content = dict(zip(POINTS, content, strict=True))
+    if not isinstance(content, dict):
+        raise LapisError(
+            f"{path} holds {type(content).__name__}; give a share of values from 0 to 1, or one per block, for each of "
+            f"{', '.join(POINTS)}, or a list of these seven shares"
+        )
+    try:
+        return Activities.uniform(config, content), config, str(path)
+    except LapisError as error:
+        raise LapisError(f"{path}: {error}") from error
 
 
 def load_tally(path: str | Path) -> tuple[Tally, LapisConfig | None]:

@@ -14,13 +14,13 @@ from lapis.energy import operations
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import CONVENTIONS, GATES, Convention, convention_named
 from lapis.energy.costs import DEFAULT_TABLE, PJ_PER_MJ, Costs, Kind, load_costs
-from lapis.energy.operations import MEMORY, Memory, Operation, Part
+from lapis.energy.operations import MEMORY, Memory, NetworkPart, Operation
 from lapis.errors import LapisError
 from lapis.trace import Point, Tally
 
 
 @dataclass(frozen=True)
-class Row(Operation):
+class PricedOperation(Operation):
     """An operation with its price: energy = count x cost; activity = count / dense where spikes decide the count."""
 
     cost_pj: float = 0.0
@@ -55,16 +55,16 @@ class Estimate:
     convention: Convention
     costs: Costs
     memory: Memory
-    block_rows: tuple[Row, ...]
-    dense_block_rows: tuple[Row, ...]
+    block_rows: tuple[PricedOperation, ...]
+    dense_block_rows: tuple[PricedOperation, ...]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PricedOperation]:
         """One row per operator, summed over the blocks."""
         return _over_blocks(self.block_rows)
 
     @property
-    def dense_rows(self) -> list[Row]:
+    def dense_rows(self) -> list[PricedOperation]:
         return _over_blocks(self.dense_block_rows)
 
     @property
@@ -137,7 +137,7 @@ class Estimate:
         return text.getvalue()
 
 
-def total_mj(rows: Iterable[Row], part: Part | None = None) -> float:
+def total_mj(rows: Iterable[PricedOperation], part: NetworkPart | None = None) -> float:
     """The sum of the rows' energies, of one part or of all, rounded once."""
     return math.fsum(row.energy_mj for row in rows if part in (None, row.part))
 
@@ -195,16 +195,18 @@ def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, 
     return Activities.uniform(config, given)
 
 
-def _priced(counted: Iterable[Operation], table: Costs, config: LapisConfig) -> tuple[Row, ...]:
-    return tuple(Row(**vars(item), cost_pj=table.price(item.kind, config.affinity_bits)) for item in counted)
+def _priced(counted: Iterable[Operation], table: Costs, config: LapisConfig) -> tuple[PricedOperation, ...]:
+    return tuple(
+        PricedOperation(**vars(item), cost_pj=table.price(item.kind, config.affinity_bits)) for item in counted
+    )
 
 
-def _over_blocks(rows: Iterable[Row]) -> list[Row]:
-    groups: dict[tuple[str, Part, Kind], list[Row]] = {}
+def _over_blocks(rows: Iterable[PricedOperation]) -> list[PricedOperation]:
+    groups: dict[tuple[str, NetworkPart, Kind], list[PricedOperation]] = {}
     for row in rows:
         groups.setdefault((row.operator, row.part, row.kind), []).append(row)
     return [
-        Row(
+        PricedOperation(
             operator,
             part,
             None,

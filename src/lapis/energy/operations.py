@@ -15,14 +15,14 @@ from lapis.energy.counts import LINEAR, Operator
 from lapis.relations import rule_of
 from lapis.trace import Point
 
-Part = Literal["patch", "attention", "mlp", "stream", "head"]
+NetworkPart = Literal["patch", "attention", "mlp", "stream", "head"]
 
 # off: arithmetic alone, as in the paper.   once: every weight is fetched once per image, from the large memory.
 # each: every operation on a weight fetches it from the memory beside the adder. A real chip lies between the two.
 Memory = Literal["off", "once", "each"]
 MEMORY: tuple[Memory, ...] = get_args(Memory)
 
-_PART: dict[Operator, Part] = {
+_PART: dict[Operator, NetworkPart] = {
     "qkv": "attention",
     "relation": "attention",
     "value": "attention",
@@ -41,7 +41,7 @@ class Operation:
     """`count` operations of one kind. `dense` is the count if every neuron fired; `driven` where spikes decide it."""
 
     operator: str
-    part: Part
+    part: NetworkPart
     block: int | None
     kind: Kind
     count: float
@@ -263,5 +263,5 @@ def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float
             yield Operation(f"memory: {item.operator}", item.part, item.block, kind, read, round(read))
 
 
-def _fixed(operator: str, part: Part, block: int | None, kind: Kind, count: int) -> Operation:
+def _fixed(operator: str, part: NetworkPart, block: int | None, kind: Kind, count: int) -> Operation:
     return Operation(operator, part, block, kind, float(count), count)

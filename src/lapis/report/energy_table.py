@@ -8,7 +8,7 @@ from decimal import Decimal
 from rich.table import Table
 
 from lapis.energy.costs import Kind
-from lapis.energy.estimate import Estimate, Row
+from lapis.energy.estimate import Estimate, PricedOperation
 
 _KIND_NAMES: dict[Kind, str] = {
     "mac": "MAC",
@@ -32,7 +32,7 @@ _KIND_NAMES: dict[Kind, str] = {
 _DIGITS = 6
 
 
-def printed_mj(rows: Iterable[Row]) -> Decimal:
+def printed_mj(rows: Iterable[PricedOperation]) -> Decimal:
     """The sum of the rows' energies as they are printed."""
     return sum((Decimal(f"{row.energy_mj:.{_DIGITS}f}") for row in rows), Decimal(0))
 
@@ -42,7 +42,7 @@ def operators(estimate: Estimate, per_block: bool = False) -> Table:
     ours = list(estimate.block_rows) if per_block else estimate.rows
     dense = list(estimate.dense_block_rows) if per_block else estimate.dense_rows
     table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", "dense mJ", left=(0, 3))
-    dense_left: dict[tuple[str, str, int | None], list[Row]] = {}
+    dense_left: dict[tuple[str, str, int | None], list[PricedOperation]] = {}
     for row in dense:
         dense_left.setdefault((row.operator, row.part, row.block), []).append(row)
     for row in ours:
@@ -86,7 +86,7 @@ def conventions(estimates: Iterable[Estimate]) -> Table:
     return table
 
 
-def _name(row: Row) -> str:
+def _name(row: PricedOperation) -> str:
     where = "" if row.block is None else f"{row.block:>2} "
     return f"{where}{row.part} {row.operator}" if row.operator == "membranes" else f"{where}{row.operator}"
 

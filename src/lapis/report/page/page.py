@@ -21,7 +21,7 @@ from lapis._util.files import write_atomically
 from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
 from lapis.energy import Estimate, estimate, side_by_side
-from lapis.energy.estimate import Row
+from lapis.energy.estimate import PricedOperation
 from lapis.relations import rule_of
 from lapis.report.page.evidence import rollout
 from lapis.report.page.explained import AttentionSource, Explained
@@ -239,7 +239,7 @@ def energy_rows(made: Estimate) -> dict[str, Any]:
     }
 
 
-def _by_operator(rows: list[Row]) -> dict[str, dict[str, Any]]:
+def _by_operator(rows: list[PricedOperation]) -> dict[str, dict[str, Any]]:
     sums: dict[str, dict[str, Any]] = {}
     for row in rows:
         entry = sums.setdefault(row.operator, {"mj": 0.0, "count": 0.0, "kinds": []})
