@@ -119,10 +119,10 @@ def report(line: str) -> None:
     echo(line, error=True)
 
 
-class Several(click.ParamType):
+class Several(click.ParamType):  # type: ignore[type-arg]
     """A list of words or whole numbers, separated by commas."""
 
-    def __init__(self, kind: click.ParamType) -> None:
+    def __init__(self, kind: Any) -> None:
         self.kind, self.name = kind, "LIST"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

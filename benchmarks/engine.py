@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 import numpy as np
@@ -46,6 +47,7 @@ TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
 # Enough for a 95th percentile, and for medians of ratios.
 MODEL_ROUNDS, RIVAL_ROUNDS = 200, 15
 WARM_UP = 3
+DECODE = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,18 @@ def time_model(
     Image.fromarray(sample[0]).save(encoded, "png")
     decoding = partial(first.read, encoded.getvalue())
     pixels = {batch: first.read(np.resize(sample, (batch, *sample.shape[1:]))) for batch in batches}
-    calls = {(count, batch): partial(sessions[count].run, pixels[batch]) for count in threads for batch in batches}
-    for call in (decoding, *calls.values()):
+    # Key (threads, batch); no thread computes while a picture is decoded.
+    calls: dict[tuple[int, int], Callable[[], Any]] = {
+        (count, batch): partial(sessions[count].run, pixels[batch]) for count in threads for batch in batches
+    }
+    calls[DECODE] = decoding
+    for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    timed = {key: partial(_milliseconds, call, key[1]) for key, call in calls.items()}
-    turns = take_turns({**timed, "decode": partial(_milliseconds, decoding, 1)}, rounds)
-    decode_p50, decode_p95 = _percentiles(turns["decode"])
+    turns = take_turns({key: partial(_milliseconds, call, key[1]) for key, call in calls.items()}, rounds)
+    decode_p50, decode_p95 = _percentiles(turns.pop(DECODE))
     rows = []
-    for count, batch in calls:
+    for count, batch in turns:
         p50, p95 = _percentiles(turns[count, batch])
         memory = sessions[count].memory()
         rows.append(
@@ -116,7 +121,7 @@ def time_model(
     return rows
 
 
-def _milliseconds(call: partial[object], images: int) -> float:
+def _milliseconds(call: Callable[[], Any], images: int) -> float:
     start = time.perf_counter()
     call()
     return 1e3 * (time.perf_counter() - start) / images
