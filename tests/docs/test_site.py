@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools" / "site"
 PHONE = {"width": 390, "height": 844}
 # Pages with equations, wide tables, long code and many pictures.
-PAGES = ["index", "steps", "reproduce", "equations", "energy", "results", "commands", "howto/raspberry-pi"]
+PAGES = ["index", "spiking", "paper", "energy", "results", "commands", "api", "howto/deploy"]
 ADDRESS = re.compile(r'(?:href|src)="([^"]+)"')
 IDENTITY = re.compile(r'\bid="([^"]+)"')
 
@@ -76,7 +76,7 @@ def test_every_equation_is_typeset(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert text.count('class="arithmatex"') == text.count('<math xmlns="http://www.w3.org/1998/Math/MathML"'), page
-    assert (site / "equations.html").read_text(encoding="utf-8").count('class="katex"') > 20
+    assert (site / "paper.html").read_text(encoding="utf-8").count('class="katex"') > 20
 
 
 def test_an_equation_that_cannot_be_typeset_stops_the_build() -> None:
