@@ -2,7 +2,13 @@
 #include "system.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
+
+int system_is_special(const char *path) {
+    struct stat found;
+    return !stat(path, &found) && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
+}
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
@@ -140,7 +146,7 @@ static clockid_t clock_of(system_thread thread) {
 /* The kernel's number of a thread, which the number of its clock contains. */
 static pid_t number_of(system_thread thread) { return ~(clock_of(thread) >> 3); }
 
-int system_waits(system_thread thread) {
+int system_is_preempted(system_thread thread) {
     enum { MOMENT = 1000 };
     const clockid_t clock = clock_of(thread);
     const int64_t before = read_clock(clock), begin = system_clock();
@@ -148,16 +154,16 @@ int system_waits(system_thread thread) {
     return read_clock(clock) == before;
 }
 
-_Static_assert(sizeof(system_cores) == sizeof(cpu_set_t), "a set of cores");
+_Static_assert(sizeof(cpu_mask) == sizeof(cpu_set_t), "a set of cores");
 
-static cpu_set_t set_of(const system_cores *cores) {
+static cpu_set_t set_of(const cpu_mask *cores) {
     cpu_set_t set;
     memcpy(&set, cores, sizeof set);
     return set;
 }
 
-system_cores system_usable(void) {
-    system_cores cores = {0};
+cpu_mask system_affinity(void) {
+    cpu_mask cores = {0};
     cpu_set_t set;
     /* It fails on machines with more cores than a set has. */
     if (!sched_getaffinity(0, sizeof set, &set)) memcpy(&cores, &set, sizeof cores);
@@ -169,7 +175,7 @@ static void move(system_thread thread, cpu_set_t to, cpu_set_t usable) {
     if (!sched_setaffinity(number, sizeof to, &to)) sched_setaffinity(number, sizeof usable, &usable);
 }
 
-void system_bring(system_thread thread, const system_cores *usable) {
+void system_migrate_here(system_thread thread, const cpu_mask *usable) {
     const cpu_set_t all = set_of(usable);
     const int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &all)) return;
@@ -179,7 +185,7 @@ void system_bring(system_thread thread, const system_cores *usable) {
     move(thread, here, all);
 }
 
-void system_send_off(system_thread thread, const system_cores *usable) {
+void system_migrate_away(system_thread thread, const cpu_mask *usable) {
     cpu_set_t others = set_of(usable);
     const int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE) return;
@@ -196,13 +202,13 @@ void system_sleep(atomic_uint *word, unsigned seen, int64_t longest) {
 #endif
 }
 
-int system_waits(system_thread thread) {
+int system_is_preempted(system_thread thread) {
     (void)thread;
     return 0;
 }
 
-system_cores system_usable(void) { return (system_cores){0}; }
-void system_bring(system_thread thread, const system_cores *usable) { (void)thread, (void)usable; }
-void system_send_off(system_thread thread, const system_cores *usable) { (void)thread, (void)usable; }
+cpu_mask system_affinity(void) { return (cpu_mask){0}; }
+void system_migrate_here(system_thread thread, const cpu_mask *usable) { (void)thread, (void)usable; }
+void system_migrate_away(system_thread thread, const cpu_mask *usable) { (void)thread, (void)usable; }
 void system_wake(atomic_uint *word) { (void)word; }
 #endif

@@ -1,5 +1,5 @@
-/* What the library asks of the operating system, and nothing else of csrc asks it: threads, aligned memory, clocks.
- * system.c has them for POSIX, for Windows, and for WebAssembly, which has one thread. */
+/* What the library asks of the operating system, and nothing else of csrc asks it: threads, aligned memory, clocks,
+ * kinds of files. system.c has them for POSIX, for Windows, and for WebAssembly, which has one thread. */
 #ifndef LAPIS_SYSTEM_H
 #define LAPIS_SYSTEM_H
 
@@ -25,17 +25,17 @@ void system_join(system_thread thread);
 /* The calling thread, and the cores that it may use. On systems that do not tell there are none, and nothing moves. */
 typedef struct {
     uint64_t words[16];
-} system_cores;
+} cpu_mask;
 system_thread system_self(void);
-system_cores system_usable(void);
+cpu_mask system_affinity(void);
 
-/* Bring a thread to the core of the caller, where it runs as soon as the caller sleeps, or off that core, to another of
+/* Move a thread to the core of the caller, where it runs as soon as the caller sleeps, or off that core, to another of
  * `usable`. Then it may use all of `usable` again: it must be what the thread could use before. */
-void system_bring(system_thread thread, const system_cores *usable);
-void system_send_off(system_thread thread, const system_cores *usable);
+void system_migrate_here(system_thread thread, const cpu_mask *usable);
+void system_migrate_away(system_thread thread, const cpu_mask *usable);
 
 /* Whether a thread has no core at the moment, which takes a microsecond to see. */
-int system_waits(system_thread thread);
+int system_is_preempted(system_thread thread);
 
 /* Sleep while *word is `seen`, but for at most so many nanoseconds (below a second), or only yield; who changes it
  * calls system_wake. It may return early. */
@@ -45,6 +45,10 @@ void system_wake(atomic_uint *word);
 /* Nanoseconds of a clock that only goes forward, and those that this thread has worked. */
 int64_t system_clock(void);
 int64_t system_thread_clock(void);
+
+/* Whether a path names something to wait for or without an end, as a pipe or a device; a folder is no such thing, and a
+ * path that names nothing is not. */
+int system_is_special(const char *path);
 
 /* Tells a process from its forked children. */
 long system_process(void);

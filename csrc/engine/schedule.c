@@ -24,14 +24,14 @@ static void share_units(engine_run *job, int32_t member) {
         if (!atomic_compare_exchange_strong(&job->claim, &seen, seen + 1)) continue;
         const int64_t unit = job->solo + stage / stages;
         if (unit != opened) w = work_item_of(job, member, 0, opened = unit, job->members);
-        team_hold(&job->team, member);
+        team_begin_piece(&job->team, member);
         run_stage(&w, stage % stages, piece);
         if (atomic_fetch_add(&job->pieces_done, 1) == job->members - 1) {
             atomic_store(&job->pieces_done, 0);
             atomic_store(&job->claim, (uint64_t)(stage + 1) << 32);
             team_notify(&job->team);
         }
-        team_free(&job->team, member);
+        team_end_piece(&job->team, member);
     }
 }
 

@@ -248,8 +248,9 @@ static int32_t check_runnable(const packed_header *h, lapis_error *error) {
                       "weight_bits=32: the native engine runs integer weights; convert with 2 to 8 bits");
     if (h->tokens * AFFINITY_MAX * (h->window - h->low[MODE_V]) > INT32_MAX)
         return report(error, LAPIS_UNSUPPORTED,
-                      "%lld tokens with value codes of %lld levels could overflow the native engine's 32-bit sums",
-                      (long long)h->tokens, (long long)(h->window - h->low[MODE_V]));
+                      "%lld tokens with value codes of %lld levels could overflow 32-bit sums; use at most %lld tokens",
+                      (long long)h->tokens, (long long)(h->window - h->low[MODE_V]),
+                      (long long)(INT32_MAX / (AFFINITY_MAX * (h->window - h->low[MODE_V]))));
     return LAPIS_OK;
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../system.h"
+
 /* Pictures that are resized at once, and then run. */
 enum { LENGTH_BYTES = 8, MAX_THREADS = 256, AT_ONCE = 16, LOGIT_BITS = 10 };
 
@@ -130,6 +132,9 @@ int32_t lapis_open(const char *path, int32_t threads, int32_t flags, lapis_netwo
     error = error ? error : &ignored;
     if (network) *network = NULL;
     if (!network || !path) return report(error, LAPIS_BAD_ARGUMENT, "path or network is NULL");
+    /* A pipe would be waited for, and a device may have no end. */
+    if (system_is_special(path))
+        return report(error, LAPIS_CANNOT_READ, "cannot read the file: it is not a regular file");
     errno = 0;
     source s = {.file = fopen(path, "rb")};
     if (!s.file) return unreadable(error);

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +129,17 @@ def test_what_is_no_file_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(RefusedFileError) as caught, CNetwork(path):
             pass
         assert caught.value.status == opened.CANNOT_READ
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.safetensors"
+    os.mkfifo(pipe)
+    for path in (pipe, Path(os.devnull)):
+        # In a process of its own, which may be ended if it waits.
+        script = f"from lapis.runtime import opened; opened.open_file({str(path)!r}, 1, False)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+        assert f"cannot read {path}: it is not a regular file" in done.stderr
 
 
 def test_valid_files_that_the_engine_does_not_run_are_told_apart() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from lapis.deploy.network import Layer, Network
 from lapis.deploy.synthetic import with_activity
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
-from lapis.runtime.engine import STAGES, Engine
+from lapis.runtime.engine import STAGES, Engine, check_runnable
 from lapis.trace import POINTS
-from tests.networks import images_for, small_model, wide_network
+from tests.networks import images_for, small_config, small_model, wide_network
 
 # Odd widths, one head, many heads, channels beside every vector width; each mode; 8-bit weights; delays; long windows.
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -255,6 +256,13 @@ def test_the_profile_names_every_stage_and_memory_is_told() -> None:
     weights, working = engine.memory()
     assert weights > sum(layer.weight.size for block in network.blocks for layer in (block.qkv, block.fc1, block.fc2))
     assert working > 0
+
+
+def test_too_many_tokens_are_refused_with_a_way_out_that_works() -> None:
+    config = small_config(image_size=280, patch_size=4, window=15)
+    network: Any = SimpleNamespace(config=config, exact=True, low=lambda point: 0)
+    with pytest.raises(LapisError, match=r"use at most 4369 tokens$"):
+        check_runnable(network)
 
 
 def test_float_weights_are_refused_with_the_way_out() -> None:

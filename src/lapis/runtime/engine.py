@@ -163,8 +163,8 @@ def check_runnable(network: Network) -> None:
     span = config.window - network.low("v")
     if config.tokens * AFFINITY_MAX * span >= 1 << 31:
         raise LapisError(
-            f"{config.tokens} tokens with value codes of {span} levels could overflow the native engine's 32-bit sums; "
-            f"use at most {(1 << 31) // (AFFINITY_MAX * span)} tokens, or native=False"
+            f"{config.tokens} tokens with value codes of {span} levels could overflow 32-bit sums; "
+            f"use at most {((1 << 31) - 1) // (AFFINITY_MAX * span)} tokens"
         )
 
 

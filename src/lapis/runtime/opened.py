@@ -84,8 +84,6 @@ def refusal(path: str | Path, error: Error) -> RefusedFileError:
         message = f"cannot read {path}: {message.partition(': ')[2]}"
     elif error.status == BAD_FILE:
         message = f"{path} is not a valid packed network: {message}"
-    elif error.status == UNSUPPORTED:
-        message = f"{message}, or use native=False"
     return RefusedFileError(message, error.status, error.rule)
 
 
