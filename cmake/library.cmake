@@ -29,3 +29,11 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lapis.pc DESTINATION ${CMAKE_INSTALL_L
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lapis-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/lapis-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lapis)
 install(EXPORT lapis-targets NAMESPACE lapis:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lapis)
+
+# ctest --test-dir build/library: the golden vectors of docs/format.md on every instruction set of this processor.
+enable_testing()
+add_executable(golden tests/c/golden.c)
+set_target_properties(golden PROPERTIES C_STANDARD 11)
+target_include_directories(golden PRIVATE csrc)
+target_link_libraries(golden PRIVATE lapis_static)
+add_test(NAME golden COMMAND golden ${CMAKE_CURRENT_SOURCE_DIR})
