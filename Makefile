@@ -17,7 +17,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel wheels clean
+.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel wheels release clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -175,6 +175,9 @@ wheels: wheel  ## build the wheels of ARM Linux, Windows and macOS beside it, ch
 	$(PIP) ziglang
 	$(BIN)/python tools/wheel/cross.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_wheels.py
+
+release: check test docs wheels  ## everything that a release needs: linters, tests, the site, wheels of all systems
+	@ls -l dist; echo "dist/ is ready to upload; tag the commit v$$($(BIN)/python -c 'import lapis; print(lapis.__version__)')"
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) tools/*/node_modules build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
