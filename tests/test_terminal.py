@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -46,12 +45,3 @@ def test_each_argument_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     echo("one\ntwo", "three")
     echo("four\x1b", error=True)
     assert capsys.readouterr() == ("one\\ntwo\nthree\n", "four\\x1b\n")
-
-
-def test_only_one_function_prints() -> None:
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "click.echo", "click.secho"):
-                found.append(str(path.relative_to(PACKAGE)))
-    assert set(found) <= PRINTERS

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import click
 
-from lapis.cli import VERBS, app
+from lapis.cli.app import VERBS, app
 
 HEAD = """\
 # Commands
 
-In the order in which data flows. `lapis COMMAND --help` prints the same as this page.
+Commands to use, train and prove networks. `lapis COMMAND --help` prints the same as this page.
 
 | command | what it does |
 |---|---|
@@ -38,7 +38,7 @@ shows the traceback of an error.
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the command ran, and what it checks does not hold |
+| 1 | the command ran, and a check failed |
 | 2 | bad input: arguments, files or values; nothing is left behind |
 | 3 | some of the images could not be read; the others were answered |
 | 130 | interrupted |
@@ -51,7 +51,7 @@ shows the traceback of an error.
 | `LAPIS_GPU` | `eager` turns the GPU kernels off; `words` and `thermometer` force one way to find distances |
 | `LAPIS_KERNELS` | the path of another build of the library |
 
-The tab key completes commands, options, files, packaged models, recipes, studies, presets and cost tables, once the
+The tab key completes commands, options, files, packaged models, recipes, presets and cost tables, once the
 start file of the shell has this line:
 
 ```sh
@@ -101,7 +101,7 @@ def _sections(parent: click.Context, name: str, command: click.Command, level: i
 def _read_help(command: click.Command) -> Help:
     """In a docstring \\b begins a paragraph that click leaves as it is; here it holds the example."""
     paragraphs, example = [], []
-    for block in inspect.cleandoc(command.help or "").split("\n\n"):
+    for block in inspect.cleandoc(f"{command.help or ''}\n\n{command.epilog or ''}".strip()).split("\n\n"):
         if block.startswith("\b"):
             example += [line.strip() for line in block.splitlines()[2:]]
         else:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lapis._util.hints import install_command
 from lapis.errors import LapisError
 
 PREFIX = "hf:"
@@ -102,7 +103,7 @@ def require(what: str) -> Any:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError as error:
-        raise LapisError(f"{what} needs huggingface_hub: pip install 'lapis-snn[hub]' ({error})") from error
+        raise LapisError(f"{what} needs huggingface_hub: {install_command('hub')} ({error})") from error
     package: ModuleType = huggingface_hub
     return package
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lapis import assets, hub, pack
 from lapis._util import run_layout as runs
+from lapis._util.hints import install_command
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names, check_trained_slice
@@ -40,6 +41,8 @@ KINDS: dict[Kind, str] = {
     "checkpoint": "a training checkpoint",
     "foreign": "foreign weights: a dense network that never learned to spike",
 }
+# What commands use where no model is named.
+DEFAULT_MODEL = "lapis_tiny_cifar10"
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -192,4 +195,4 @@ def require_torch(what: str) -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise LapisError(f"{what} needs torch: pip install 'lapis-snn[train]' ({error})") from error
+        raise LapisError(f"{what} needs torch: {install_command('train')} ({error})") from error

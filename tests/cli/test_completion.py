@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from lapis import assets
-from lapis.cli import COMPLETE, NAME, VERBS, app
+from lapis.cli.app import COMPLETE, NAME, VERBS, app
 from lapis.cli.completion import recipe_names
 from lapis.config import PRESETS
 from lapis.energy import tables
@@ -35,7 +35,7 @@ def test_commands_are_completed() -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        ["predict"], ["evaluate"], ["explain"], ["convert"], ["verify"], ["unpack"], ["pack"], ["energy"],
+        ["predict"], ["evaluate"], ["explain"], ["simulate"], ["verify"], ["info"], ["pack"], ["energy"],
         ["demo", "--model"], ["train", "--start"], ["train", "--teacher"],
         ["finetune", "pictures", "--start"], ["finetune", "pictures", "--teacher"],
     ],
@@ -52,7 +52,6 @@ def test_a_model_is_a_packaged_name_or_a_file(before: list[str]) -> None:
 def test_images_and_results_are_files() -> None:
     assert _offered("predict", "model", "photo.png", "p") == [FILE]
     assert _offered("explain", "model", "p") == [FILE]
-    assert _offered("merge", "p") == [FILE]
     assert _offered("evaluate", "model", "--data", "d") == [FILE]
 
 

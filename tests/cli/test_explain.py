@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from lapis import pack
+from lapis._util.hints import install_command
 from lapis.cli import main
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
@@ -70,7 +71,7 @@ def test_a_checkpoint_without_torch_says_what_to_install(files: dict[str, Path],
     words = ["explain", str(files["checkpoint"]), "sample:1", "-o", str(tmp_path / "page.html")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_BAD_INPUT
-    assert "pip install 'lapis-snn[train]'" in done.stderr
+    assert install_command("train") in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def image(tmp_path: Path) -> Path:
 def test_the_json_holds_what_the_session_predicts(model: Path, image: Path) -> None:
     want = Session(model).predict(image, k=3)[0]
     for extra in ([], ["--numpy"], ["--threads", "2"]):
-        result = CliRunner().invoke(command, [str(model), str(image), "--top", "3", "--json", *extra])
+        result = CliRunner().invoke(command, [str(model), str(image), "--top-k", "3", "--json", *extra])
         assert result.exit_code == 0, result.output
         answer = json.loads(result.output)["answers"][0]
         assert answer["image"] == str(image)
@@ -153,8 +153,8 @@ def test_a_bad_image_is_reported_and_the_others_are_answered(
 def test_the_csv_holds_a_row_per_class_and_one_per_bad_image(
     model: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = tmp_path / "new" / "answers.csv"
-    words = [str(model), str(image), "none.png", "--top", "2", "--csv", str(table)]
+    table = tmp_path / "answers.csv"
+    words = [str(model), str(image), "none.png", "--top-k", "2", "--csv", str(table)]
     record = _answered(capsys, *words, code=EXIT_INCOMPLETE)
     assert record["written"] == str(table)
     with table.open(encoding="utf-8", newline="") as lines:

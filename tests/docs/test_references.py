@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from lapis.cli import app
+from lapis.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

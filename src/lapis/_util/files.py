@@ -9,11 +9,11 @@ import csv
 import io
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from lapis.errors import LapisError
 
@@ -40,23 +40,77 @@ def new_folder(folder: Path) -> Iterator[None]:
         raise
 
 
-def check_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that cannot be made or written, before work that would be lost; nothing is made."""
+# How a file of each kind that commands write begins; a table is also known by its name.
+_TEXT, _STARTS = (
+    ".csv",
+    {"page": b"<!doctype html", "PNG picture": b"\x89PNG", "ONNX file": b"\x08", "numpy archive": b"PK"},
+)
+Kind = Literal["page", "PNG picture", "ONNX file", "numpy archive", "table", "packed network"]
+
+
+def check_folder(folder: Path, option: str, inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse a folder that cannot be made or written, or that is an input; nothing is made."""
     obstacle = _obstacle(folder)
     if obstacle:
         raise LapisError(f"cannot make the folder {folder}: {obstacle}; choose another {option}")
+    for source in inputs:
+        if source is not None and _same(folder, Path(source)):
+            raise LapisError(f"{folder} is also an input; choose another {option}")
 
 
-def check_target(path: Path | None, option: str) -> None:
-    """Refuse a file that cannot be written, before work that would be lost; nothing is made. None is no file."""
+def check_target(
+    path: Path | None, option: str, kind: Kind, inputs: Iterable[str | Path | None] = (), force: bool = False
+) -> None:
+    """Refuse a file that cannot be written, before work that would be lost; nothing is made. None is no file.
+
+    Refused are: a file whose folder does not exist; one of the `inputs`, by whatever name or link, and every file in
+    one that is a folder; and, unless `force`, a file that is there and is of another kind.
+    """
     if path is None:
         return
     if path.is_dir():
         raise LapisError(f"{path} is a folder; give {option} the name of a file")
     _refuse_device(path)
+    if not path.parent.exists():
+        raise LapisError(f"there is no folder {path.parent}; make it first, or choose another {option}")
     obstacle = _obstacle(path.parent)
     if obstacle:
         raise LapisError(f"cannot write {path}: {obstacle}; choose another {option}")
+    if not path.exists():
+        return
+    for source in inputs:
+        if source is not None and _holds(Path(source), path):
+            raise LapisError(f"{path} is an input, which writing would destroy; choose another {option}")
+    if not force and not _is_of_kind(path, kind):
+        raise LapisError(f"{path} is there and is not a {kind}; choose another {option}, or add --force to replace it")
+
+
+def _holds(source: Path, path: Path) -> bool:
+    """Whether a file is the source, or lies in it."""
+    if not source.is_dir():
+        return _same(source, path)
+    if source.resolve() in path.resolve().parents:
+        return True
+    # Only a file with several names can be in a folder that it is not below.
+    return path.stat().st_nlink > 1 and any(_same(file, path) for file in source.rglob("*"))
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _is_of_kind(path: Path, kind: Kind) -> bool:
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if not head or (kind in _STARTS and head.lower().startswith(_STARTS[kind].lower())):
+        return True
+    if kind == "table":
+        names = head.partition(b"\n")[0]
+        return path.suffix == ".csv" and names.isascii() and b"," in names
+    return kind == "packed network" and b'{"__metadata__":{"lapis_packed"' in head
 
 
 def _refuse_device(path: Path) -> None:
@@ -88,28 +142,34 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
 
 
 def _write_beside(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{PARTIAL}{path.name}.")
+    temporary = path.parent / partial_name()
     try:
-        with os.fdopen(handle, "wb") as file:
+        # Opened as new, with the permissions that the user's umask gives.
+        with temporary.open("xb") as file:
             if callable(content):
                 content(file)
             else:
                 file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise LapisError(f"cannot write {path}: {error.strerror}; the old file is unchanged") from error
         raise
 
 
+def partial_name() -> str:
+    """A new name for what is still being written; short, so that it fits wherever the final name does."""
+    return PARTIAL + secrets.token_hex(8)
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove the incomplete files that a killed process left."""
     for leftover in folder.glob(f"{PARTIAL}*"):
-        leftover.unlink(missing_ok=True)
+        if not leftover.is_dir():
+            leftover.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -118,12 +178,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """One line per row below a line of names: `columns`, or those of the first row."""
+    """One line per row below a line of names: `columns`, or those of the first row.
+
+    A word that a spreadsheet would run as a formula, such as the file name `=1+1.png`, gets an apostrophe before it.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns if columns is not None else list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        writer.writerow({name: f"'{cell}" if _is_formula(cell) else cell for name, cell in row.items()})
     return text.getvalue()
+
+
+def _is_formula(cell: object) -> bool:
+    return isinstance(cell, str) and len(cell) > 1 and cell[0] in "=+-@\t\r"
 
 
 def save_figure(path: Path, figure: Any, **options: Any) -> None:

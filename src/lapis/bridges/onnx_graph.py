@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lapis._util.hints import install_command
 from lapis.errors import LapisError
 
 # The oldest set that has every operator used here in its present form, so that as many runtimes as possible read it.
@@ -19,7 +20,7 @@ def require_onnx() -> ModuleType:
     try:
         import onnx
     except ImportError as error:
-        raise LapisError(f"ONNX files need the package onnx: pip install 'lapis-snn[onnx]' ({error})") from error
+        raise LapisError(f"ONNX files need the package onnx: {install_command('onnx')} ({error})") from error
     return onnx
 
 

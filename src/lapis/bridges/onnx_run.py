@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from lapis._util.hints import install_command
 from lapis.bridges.onnx_export import IMAGES, INTEGER_LOGITS, export
 from lapis.convert.agreement import Executor
 from lapis.deploy.network import Network
@@ -34,7 +35,7 @@ def require_onnxruntime() -> ModuleType:
         import onnxruntime
     except ImportError as error:
         raise LapisError(
-            f"to run an ONNX file needs the package onnxruntime: pip install 'lapis-snn[onnx]' ({error})"
+            f"to run an ONNX file needs the package onnxruntime: {install_command('onnx')} ({error})"
         ) from error
     module: ModuleType = onnxruntime
     return module

@@ -17,6 +17,7 @@ from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
 from lapis.cli.console import TableConsole
+from lapis.cli.options import force_option, json_option
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, packaged_images
@@ -32,26 +33,27 @@ from lapis.trace import POINTS, Point, Tally
 
 # Images per batch; the codes of a batch are kept in memory.
 BATCH = 32
-_POINTS = f"Points: {', '.join(POINTS)}, or all."
 
 
 @click.command()
 @click.argument("model", required=False, type=MODEL_OR_PRESET)
 @click.option(
-    "--activity", multiple=True, metavar="POINT=SHARE", help=f"Share of values that spike; may be repeated. {_POINTS}"
+    "--activity",
+    multiple=True,
+    metavar="POINT=SHARE",
+    help=f"Share of values that spike, all=0.3 or per point: {', '.join(POINTS)}.",
 )
 @click.option(
     "--activities",
     type=click.Path(path_type=Path),
-    help="A JSON file: a share of values from 0 to 1, or one per block, for each of the seven points by name; a list "
-    "of seven shares in the order of --activity; or activity.json of a run.",
+    help="JSON: a share per point by name, or a list of seven; or activity.json of a run.",
 )
 @click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
 @click.option(
     "--convention",
-    show_default="paper; gates with 45nm_gates",
-    help=f"What is counted: {', '.join(CONVENTIONS)}, or gates.",
+    show_default="paper",
+    help=f"What is counted: {', '.join(CONVENTIONS)}, gates.",
 )
 @click.option(
     "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
@@ -61,7 +63,8 @@ _POINTS = f"Points: {', '.join(POINTS)}, or all."
 @click.option("--per-block", is_flag=True, help="One row per block and operator.")
 @click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Also draw the rows to this PNG file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@force_option
+@json_option
 def command(
     model: str | None,
     activity: tuple[str, ...],
@@ -75,21 +78,21 @@ def command(
     per_block: bool,
     csv: Path | None,
     chart: Path | None,
+    force: bool,
     as_json: bool,
 ) -> None:
-    """Estimate the energy per image: operations are counted, priced and summed under a named convention.
+    """Estimate the energy per image: operations are counted, priced and summed under a convention.
 
     MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. For a run, the
     activities of its last test are used; for others they are measured on --data, or on the packaged images.
 
     \b
-    Examples:
-      lapis energy lapis_tiny_cifar10
+    Example:
       lapis energy lapis_large --activity all=0.3 --compare
-      lapis energy lapis_large --activities shares.json
     """
-    check_target(csv, "--csv")
-    check_target(chart, "--chart")
+    inputs = [activities, data, costs, None if model in PRESETS or model is None else models.find(model)]
+    check_target(csv, "--csv", "table", inputs, force)
+    check_target(chart, "--chart", "PNG picture", inputs, force)
     config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
     table, terms = load_costs(costs), _memory(memory)
     result = estimate(config, rho, convention, table, terms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,31 +10,32 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lapis import models
+from lapis._util.files import read_json
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy
 from lapis._util.progress import Display
-from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
     data_option,
     json_option,
     low_memory_option,
     quiet_option,
+    show,
     torch_threads_option,
-    trained_on_note,
     with_torch_threads,
 )
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, spread
-from lapis.data.open import held_out, open_images
+from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.deploy.network import Network
 from lapis.energy import energy_of
-from lapis.energy.activity import tally_to_dict
+from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Opened
 from lapis.preprocess import Preprocess, normalisation
-from lapis.runtime import Session, evaluate_session
+from lapis.runtime import Evaluation, Session, evaluate_session
+from lapis.runtime import merge as merge_shards
 from lapis.trace import Tally
 
 if TYPE_CHECKING:
@@ -59,14 +60,6 @@ class Import:
 
 
 @dataclass(frozen=True)
-class View:
-    """Changes to the file's own rule for preparing images."""
-
-    normalise: str | None
-    crop: float | None
-
-
-@dataclass(frozen=True)
 class Work:
     """How the work is done: images per batch, decoding processes, threads, torch's device, small weights, progress."""
 
@@ -79,72 +72,110 @@ class Work:
 
 
 @click.command()
-@click.argument("model", type=MODEL)
-@data_option("Folder with CIFAR batches, tar shards or class folders")
-@click.option("--preset", type=PRESET, help="Import foreign weights as this Lapis network, calibrated but not trained.")
-@click.option(
-    "--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate an import on."
-)
-@click.option("--size", type=click.IntRange(1), help="Image size of a foreign network; the weights' own by default.")
+@click.argument("words", nargs=-1, required=True, type=MODEL, metavar="MODEL")
+@data_option("Folder with CIFAR batches or class folders")
+@click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
+@click.option("--preset", type=PRESET, help="Import foreign weights as this network, calibrated, not trained.")
+@click.option("--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate on.")
+@click.option("--size", type=click.IntRange(1), help="Image size for foreign weights; their own by default.")
 @click.option("--normalise", help="imagenet, half or cifar; by default as in the file, else imagenet.")
 @click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
-@click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
-@click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode images.")
+@click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode.")
 @torch_threads_option
-@click.option("--device", help="auto, cpu or cuda; torch then runs packed networks too, with the same bits.")
+@click.option("--device", help="auto, cpu or cuda: packed networks run in torch too, with equal bits.")
 @low_memory_option
-@click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network; see lapis merge.")
+@click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network.")
+@click.option("--merge", is_flag=True, help="Combine the JSON files of all shards, given instead of MODEL.")
 @quiet_option
 @json_option
 def command(
-    model: str,
+    words: tuple[str, ...],
     data: Path | None,
+    limit: int | None,
     preset: str | None,
     calibrate: int,
     size: int | None,
     normalise: str | None,
     crop: float | None,
-    limit: int | None,
     batch: int,
     workers: int,
     threads: int | None,
     device: str | None,
     low_memory: bool,
     shard: str | None,
+    merge: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Measure top-1 and top-5 accuracy on the test images of a folder, with activity and energy of spiking networks.
+    """Measure top-1 and top-5 accuracy on test images, with activity and energy of spiking networks.
 
-    MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights.
-    Foreign weights are evaluated as the dense network they are. With --preset they are imported as a Lapis network
-    whose steps come from a few images; such a network was never trained and its accuracy is low. A packed network runs
-    in the C engine, or in torch if a --device is named; all others run in torch, on a GPU where there is one.
+    MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights, which are evaluated as the dense
+    network they are. A packed network runs in the C engine; all others run in torch.
 
     \b
     Example:
-      lapis evaluate lapis_tiny_cifar10 --data ~/data --json
-      lapis evaluate lapis_tiny_cifar10 --data ~/data --shard 0/4 --json > part0.json
+      lapis evaluate lapis_tiny_cifar10 --data ~/data --limit 100
     """
+    if merge:
+        record = merged([_read_part(Path(word)) for word in words])
+        show(record, table(record), as_json)
+        return
+    if len(words) > 1:
+        raise LapisError(f"{len(words)} models were given; evaluate one, or add --merge to combine results")
+    model = words[0]
     whole = open_images(resolve_data(data, None), "test")
     opened, imported = models.open(model), Import(preset, size, calibrate)
     work = Work(batch, workers, threads, device, low_memory, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
-    unseen = held_out(whole, opened.trained_slice)
-    images = unseen if limit is None else spread(unseen, limit)
+    images = whole if limit is None else spread(whole, limit)
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed" and device is None:
         record = _packed(opened, images, work, parse_shard(shard))
-    elif low_memory:
-        raise LapisError(f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first")
-    elif shard is not None:
-        raise LapisError(f"--shard is for packed networks without --device; {model} runs in torch, pack it first")
+    elif low_memory or shard is not None:
+        option = "--low-memory" if low_memory else "--shard"
+        raise LapisError(f"{option} is for packed networks without --device; {model} runs in torch, pack it first")
     else:
-        record = _torch(opened, images, imported, View(normalise, crop), work)
-    record = {"model": model, **record, "classes_matched": matched, "trained_on": len(whole) - len(unseen)}
-    echo(*([json.dumps(record)] if as_json else table(record)))
+        record = _torch(opened, images, imported, (normalise, crop), work)
+    record = {"model": model, **record, "classes_matched": matched}
+    show(record, table(record), as_json)
+
+
+def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One result of all shards; activity and energy follow from the counts of all of them."""
+    whole, config, tally = (
+        merge_shards(Evaluation.from_dict(record) for record in records),
+        records[0]["config"],
+        Tally(),
+    )
+    if any(record["config"] != config for record in records):
+        raise LapisError("these results are of different networks; evaluate one network in all shards")
+    for record in records:
+        tally.merge(tally_from_dict(record["tally"], "a result's tally")[0])
+    # A file may lie elsewhere on each machine, and a machine may have other kernels.
+    joined = {
+        name: ", ".join(dict.fromkeys(str(record.get(name)) for record in records))
+        for name in ("model", "state", "executor", "classes_matched")
+    }
+    return joined | whole.to_dict() | _counted(LapisConfig.from_dict(config), tally)
+
+
+def _read_part(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or "tally" not in content or not isinstance(content.get("config"), dict):
+        raise LapisError(f"{path} is not a result of lapis evaluate --shard I/N --json; evaluate that shard again")
+    return content
+
+
+def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
+    """Activity and energy, and the counts behind them, from which --merge makes those of all shards."""
+    return {
+        "activity": {point: round(share, 6) for point, share in tally.activities().items()},
+        "energy": energy_of(config, tally),
+        "config": config.to_dict(),
+        "tally": tally_to_dict(tally),
+    }
 
 
 def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
@@ -162,16 +193,8 @@ def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) 
         )
         for line in result.unreadable:
             display.print_line(line)
-    return {
-        "state": "packed",
-        "executor": session.executor,
-        **result.to_dict(),
-        "activity": {point: round(share, 6) for point, share in tally.activities().items()},
-        "energy": energy_of(session.config, tally),
-        "config": session.config.to_dict(),
-        # The counts behind the activities, from which `lapis merge` makes those of all shards.
-        "tally": tally_to_dict(tally),
-    }
+    found = {"state": "packed", "executor": session.executor, **result.to_dict()}
+    return found | _counted(session.config, tally)
 
 
 def parse_shard(text: str | None) -> tuple[int, int]:
@@ -184,7 +207,9 @@ def parse_shard(text: str | None) -> tuple[int, int]:
     return int(index), int(of)
 
 
-def _torch(opened: Opened, images: Images, imported: Import, view: View, work: Work) -> dict[str, Any]:
+def _torch(
+    opened: Opened, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work
+) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     with_torch_threads(work.threads)
     from lapis.convert.evaluated import Evaluated
@@ -222,10 +247,10 @@ def _network(opened: Opened, imported: Import) -> tuple[LapisViT | Network, str]
     return network, str(opened.metadata.get("state", "of unknown training" if network.config.quantize else "dense"))
 
 
-def _preprocess(opened: Opened, size: int, view: View, small: bool) -> Preprocess:
-    known = opened.preprocess
-    mean, std = (known.mean, known.std) if view.normalise is None else normalisation(view.normalise)
-    crop = view.crop
+def _preprocess(opened: Opened, size: int, view: tuple[str | None, float | None], small: bool) -> Preprocess:
+    """The file's own rule for preparing images, changed by the options --normalise and --crop."""
+    known, (normalise, crop) = opened.preprocess, view
+    mean, std = (known.mean, known.std) if normalise is None else normalisation(normalise)
     if crop is None:
         crop = COMMON_CROP if opened.kind == "foreign" and not small else known.crop
     return Preprocess(size, mean, std, known.interpolation, crop)
@@ -258,10 +283,9 @@ def table(record: dict[str, Any]) -> list[str]:
         f"top-5   {record['top5']:.2f} %",
         f"images  {record['images']}, classes matched {record['classes_matched']}",
     ]
-    if record["trained_on"]:
-        lines.append(trained_on_note(record["trained_on"]))
     if "activity" in record:
-        lines.append("activity  " + "  ".join(f"{point} {share:.3f}" for point, share in record["activity"].items()))
+        shares = (f"{point} {100 * share:.1f} %" for point, share in record["activity"].items())
+        lines.append(f"values that spike  {', '.join(shares)}")
     if record.get("energy"):
         energy = record["energy"]
         lines.append(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
+from lapis import models
 from lapis._util.files import check_target
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option
+from lapis.cli.options import force_option, json_option, show, split_model
 from lapis.errors import LapisError
 from lapis.report.page import write_page
 from lapis.report.page.explain import explain
@@ -24,62 +24,60 @@ PATIENCE_SECONDS = 2.0
 
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.argument("image", type=click.Path(), required=False)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True)
+@click.argument("words", nargs=-1, type=MODEL, metavar="[MODEL] IMAGE")
 @click.option(
-    "--live",
-    is_flag=True,
-    help="Put network and engine into the page: it classifies pictures in the browser. IMAGE, if given, comes first.",
+    "-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True, help="Page."
 )
-@click.option(
-    "--evidence/--no-evidence",
-    default=True,
-    show_default=True,
-    help="Compute which patches raised or lowered the top classes; by occlusion it takes one run per patch.",
-)
-@json_option
+@click.option("--live", is_flag=True, help="A page with network and engine, which classifies pictures itself.")
+@click.option("--no-evidence", is_flag=True, help="Do not compute which patches raised or lowered the top classes.")
+@force_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the page's path only.")
-def command(model: str, image: str | None, out: Path, live: bool, evidence: bool, as_json: bool, quiet: bool) -> None:
+@json_option
+def command(
+    words: tuple[str, ...], out: Path, live: bool, no_evidence: bool, force: bool, quiet: bool, as_json: bool
+) -> None:
     """Write one HTML file that shows how MODEL classified IMAGE: what decided, attention, spikes and energy.
 
-    MODEL is a packed file, a packaged name, a run's folder or a training checkpoint. IMAGE is a picture, or sample:N
-    for one of the packaged CIFAR-10 images. The page needs no internet. It computes attention from the spike times of
-    this run, or shows the weights recorded in it where the relation has no deployed form. With --live
-    the page takes pictures itself, from a file, the clipboard or the camera.
+    MODEL is a packed file, a packaged name, a run's folder or a checkpoint; without one, the packaged network. IMAGE
+    is a picture, or sample:N for a packaged CIFAR-10 image. The page needs no internet. With --live it takes pictures
+    from a file, the clipboard or the camera; IMAGE, if given, comes first.
 
     \b
     Example:
-      lapis explain lapis_tiny_cifar10 cat.png -o cat.html
-      lapis explain --live lapis_tiny_cifar10 -o live.html
+      lapis explain sample:7 -o frog.html
+      lapis explain --live -o live.html
     """
-    check_target(out, "--out")
-    if live:
-        _write_live(model, image, out, as_json, quiet)
-    elif image is None:
+    model, images = split_model(words)
+    if len(images) > 1:
+        raise LapisError(f"{len(images)} images were given; a page shows one")
+    image = images[0] if images else None
+    if image is None and not live:
         raise LapisError("no IMAGE was given: name a picture, or use --live for a page that takes pictures itself")
+    check_target(out, "--out", "page", [models.find(model), image], force)
+    if live:
+        size = write_live_page(out, model, image)
+        lines = [
+            f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on"
+        ]
+        record = {"page": str(out), "bytes": size}
     else:
-        _write_one(model, image, out, evidence, as_json, quiet)
-
-
-def _write_live(model: str, image: str | None, out: Path, as_json: bool, quiet: bool) -> None:
-    size = write_live_page(out, model, image)
-    if as_json:
-        echo(*json.dumps({"page": str(out), "bytes": size}, indent=2).split("\n"))
-    elif quiet:
+        assert image is not None
+        lines, record = _write_one(model, image, out, not no_evidence, hidden=quiet or as_json)
+    if quiet and not as_json:
         echo(out)
     else:
-        echo(f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on")
+        show(record, lines, as_json)
 
 
-def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool, quiet: bool) -> None:
+def _write_one(model: str, image: str, out: Path, evidence: bool, hidden: bool) -> tuple[list[str], dict[str, object]]:
+    """Write the page of one image: what to print of it, for people and as JSON."""
     with ExitStack() as stack:
         shown: list[Display] = []
         started = time.monotonic()
 
         def progress(done: int, total: int) -> None:
             if not shown and time.monotonic() - started > PATIENCE_SECONDS and done < total:
-                shown.append(stack.enter_context(Display("evidence", total, quiet=quiet or as_json)))
+                shown.append(stack.enter_context(Display("evidence", total, quiet=hidden)))
             for display in shown:
                 display.update(done)
 
@@ -87,13 +85,9 @@ def _write_one(model: str, image: str, out: Path, evidence: bool, as_json: bool,
     size = write_page(out, explained)
     best = int(explained.logits.argmax())
     answer = explained.class_names[best] if explained.class_names else f"class {best}"
-    tally = explained.tally
-    fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
-    if as_json:
-        facts = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}
-        echo(*json.dumps(facts, indent=2).split("\n"))
-    elif quiet:
-        echo(out)
-    else:
-        echo(f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)")
-        echo(f"{out}  {size / 1e6:.2f} MB, opens in any browser")
+    fired, neurons = sum(explained.tally.fired.values()), sum(explained.tally.neurons.values())
+    lines = [
+        f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)",
+        f"{out}  {size / 1e6:.2f} MB, opens in any browser",
+    ]
+    return lines, {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}

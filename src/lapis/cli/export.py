@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from lapis import models
 from lapis._util.files import check_target, write_atomically
-from lapis._util.terminal import echo
 from lapis.bridges.onnx_export import export
 from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option
+from lapis.cli.options import force_option, json_option, show
 from lapis.errors import EXIT_OK, LapisError
 
 SUFFIX = ".onnx"
@@ -20,11 +18,10 @@ SUFFIX = ".onnx"
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.onnx in this folder by default."
-)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.onnx by default.")
+@force_option
 @json_option
-def command(model: str, out: Path | None, as_json: bool) -> int:
+def command(model: str, out: Path | None, force: bool, as_json: bool) -> int:
     """Write MODEL as an ONNX file, which gives the same integer logits, bit for bit, in ONNX Runtime.
 
     The file takes bytes (uint8) of shape (batch, S, S, 3), resized as `lapis predict` does, and gives integer_logits
@@ -39,10 +36,9 @@ def command(model: str, out: Path | None, as_json: bool) -> int:
         raise LapisError(
             f"--out {out} does not end in {SUFFIX}, the only format that is written; use {out.name}{SUFFIX}"
         )
-    check_target(out, "--out")
-    opened = models.open(model)
+    opened, target = models.open(model), out or Path(Path(model).stem + SUFFIX)
+    check_target(target, "--out", "ONNX file", [opened.path], force)
     network = opened.network()
-    target = out or Path(Path(model).stem + SUFFIX)
     file = export(network)
     write_atomically(target, file)
     side, classes = network.config.image_size, network.config.classes
@@ -51,5 +47,5 @@ def command(model: str, out: Path | None, as_json: bool) -> int:
         f"{target}: {len(file):,} bytes ({len(file) / 1e6:.2f} MB)",
         f"images: uint8 (batch, {side}, {side}, 3); integer_logits: int64 and logits: float32 (batch, {classes})",
     ]
-    echo(*([json.dumps(record)] if as_json else lines))
+    show(record, lines, as_json)
     return EXIT_OK

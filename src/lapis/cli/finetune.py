@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lapis import models
+from lapis._util.files import check_folder
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
@@ -63,8 +64,7 @@ def command(
 
     \b
     Example:
-      lapis finetune pictures
-      lapis finetune pictures --start deit_tiny_patch16_224 --out runs/pets --epochs 30
+      lapis finetune pictures --epochs 10
     """
     with_torch_threads(threads)
 
@@ -72,6 +72,7 @@ def command(
     from lapis.train.finetune import finetune, is_started
     from lapis.train.plan import Choices, make_plan
 
+    check_folder(out or Path("runs"), "--out", [folder])
     images = open_class_folders(folder)
     name = folder.resolve().name or "network"
     choices = Choices(epochs, None if teacher is None else models.open(teacher), settings)

@@ -1,53 +1,157 @@
-"""`lapis info`: the installed versions, this machine, and what a model takes on it."""
+"""`lapis info`: what a network is and can answer, the installed versions, and a check of this machine."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import platform
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import lapis
 from lapis import models, native
+from lapis._util.files import check_target, write_atomically
 from lapis._util.machine import processor
 from lapis._util.terminal import echo
-from lapis.cli.options import json_option
+from lapis.cli.completion import MODEL
+from lapis.cli.machine_check import checks
+from lapis.cli.options import force_option, json_option, show
+from lapis.deploy.network import named_arrays
+from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
+from lapis.pack import pack
+from lapis.pack.format import DTYPES, entries
 from lapis.runtime import Session
 
 # Packages that a bug report should name, if they are installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "triton", "timm", "torchvision")
 NOT_INSTALLED = "not installed"
+MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAIL   "}
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=MODEL)
+@click.option("--tensors", is_flag=True, help="List the tensors of a packed file.")
+@click.option("--npz", type=click.Path(path_type=Path), help="Write the arrays of a packed file, for numpy.")
+@click.option("--check", is_flag=True, help="Check this machine: kernels, a bit-exact self-test, speed.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="Time for --check to measure speed."
+)
+@force_option
 @json_option
-def command(model: str | None, as_json: bool) -> None:
-    """Show versions, the machine and the kernels in use, for example for a bug report.
+def command(
+    model: str | None, tensors: bool, npz: Path | None, check: bool, seconds: float, force: bool, as_json: bool
+) -> int:
+    """Show what MODEL is: its classes, shape, preprocessing, size and memory. Without MODEL, versions and machine.
 
-    With MODEL (a packed file, a packaged name, a run's folder) also the size of its file and the memory that it takes
-    here once it is loaded.
+    MODEL is a packed file, a packaged name or a run's folder. A packed file is checked: packed again it must give the
+    same bytes. --check tries the kernels of this machine; what is missing there only makes something slower. Exit 1
+    if a check failed.
 
     \b
     Example:
-      lapis info
-      lapis info lapis_tiny_cifar10 --json
+      lapis info lapis_tiny_cifar10
+      lapis info --check --seconds 1
     """
-    facts: dict[str, Any] = {**report()}
-    if model is not None:
-        facts["model"] = memory_of(model)
+    if check:
+        return _check_machine(seconds, as_json)
+    if model is None:
+        if tensors or npz is not None:
+            raise LapisError("--tensors and --npz need the name of a packed file")
+        facts = report()
+        width = max(map(len, facts))
+        show(facts, [f"{name:<{width}}  {value}" for name, value in facts.items()], as_json)
+        return EXIT_OK
+    check_target(npz, "--npz", "numpy archive", [models.find(model)], force)
+    record = describe(model, tensors, npz)
+    show(record, _lines(record), as_json)
+    return EXIT_OK if record.get("repacks_to_the_same_bytes", True) else EXIT_CHECK_FAILED
+
+
+def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict[str, Any]:
+    """What is known of a network; of a packed file also its tensors, and whether it packs to the same bytes again."""
+    opened = models.open(model)
+    if opened.kind != "packed" and (tensors or npz is not None):
+        raise LapisError(f"{model} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
+    config, path = opened.config, opened.path
+    record: dict[str, Any] = {
+        "model": model,
+        "kind": models.KINDS[opened.kind],
+        "file": None if path is None else str(path),
+        "bytes": path.stat().st_size if path is not None else None,
+        "classes": list(opened.class_names) or [str(index) for index in range(config.classes)],
+        "affinity_bits": config.affinity_bits,
+        "config": config.to_dict(),
+        "preprocess": opened.preprocess.to_dict(),
+    }
+    if opened.kind == "foreign":
+        return record
+    network, session = opened.network(), Session(model)
+    used = session.memory()
+    record |= {
+        "executor": session.executor,
+        "weights_bytes": used["weights"],
+        "working_bytes": used["working"],
+        "fraction_bits": network.fraction_bits,
+    }
+    if opened.kind == "packed" and path is not None:
+        record["repacks_to_the_same_bytes"] = path.read_bytes() == pack(network)
+    if tensors:
+        record["tensors"] = {
+            entry.name: {"dtype": DTYPES[entry.kind], "shape": list(entry.shape), "bytes": entry.size}
+            for entry in entries(config).values()
+        }
+    if npz is not None:
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **{name: array for name, array, _ in named_arrays(network)})
+        write_atomically(npz, buffer.getvalue())
+        record["written"] = str(npz)
+    return record
+
+
+def _lines(record: dict[str, Any]) -> list[str]:
+    config, prepare, names = record["config"], record["preprocess"], record["classes"]
+    size = "" if record["bytes"] is None else f", {record['bytes']:,} bytes ({record['file']})"
+    lines = [
+        f"{record['model']}: {record['kind']}{size}",
+        f"classes   {len(names)}: {', '.join(names[:12])}{', ...' * (len(names) > 12)}",
+        f"network   {config['style']}, {config['depth']} blocks, width {config['width']}, {config['heads']} heads, "
+        f"T = {config['window']}, {config['weight_bits']}-bit weights, {record['affinity_bits']}-bit affinities",
+        f"images    {config['image_size']} pixels, {prepare['interpolation']}, centre crop {prepare['crop']:g}",
+    ]
+    if "executor" in record:
+        lines.append(
+            f"memory    {record['weights_bytes'] / 1e6:.2f} MB of weights and tables, "
+            f"{record['working_bytes'] / 1e6:.2f} MB to work in ({record['executor']}, 1 thread)"
+        )
+    lines += [
+        f"  {name:24} {tensor['dtype']:4} {tensor['bytes']:12,} bytes  {' x '.join(map(str, tensor['shape']))}"
+        for name, tensor in record.get("tensors", {}).items()
+    ]
+    if "repacks_to_the_same_bytes" in record:
+        same = record["repacks_to_the_same_bytes"]
+        lines.append("ok: packed again it gives the same bytes" if same else "FAIL: packed again it gives other bytes")
+    return [*lines, *([f"arrays written to {record['written']}"] if "written" in record else [])]
+
+
+def _check_machine(seconds: float, as_json: bool) -> int:
+    found = []
+    for check in checks(seconds):
+        found.append(check)
+        if not as_json:
+            echo(f"{MARKS[check.state]}  {check.name}: {check.found}")
+            if check.advice and check.state != "ok":
+                echo(f"         {check.advice}")
+    passed = all(check.state != "failed" for check in found)
     if as_json:
-        echo(*json.dumps(facts, indent=2).split("\n"))
-        return
-    if model is not None:
-        facts |= _in_words(facts["model"])
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        echo(f"{name:<{width}}  {value}")
+        echo(json.dumps({"passed": passed, "checks": [dataclasses.asdict(check) for check in found]}))
+    return EXIT_OK if passed else EXIT_CHECK_FAILED
 
 
 def report() -> dict[str, str]:
@@ -60,53 +164,7 @@ def report() -> dict[str, str]:
         "kernels": native.describe(),
         "gpu": _gpu(),
     }
-    facts |= {package: _version(package) for package in PACKAGES}
-    fault = torchvision_fault(facts["torch"], facts["torchvision"])
-    if fault is not None:
-        facts["torchvision"] += f": {fault}"
-    return facts
-
-
-def torchvision_fault(torch: str, torchvision: str) -> str | None:
-    """What is wrong with this torchvision beside this torch, and the way out; None if nothing is, or one is missing.
-
-    Builds for different devices (`2.13.0+cpu`, `2.13.0`) have different labels. Where these differ, an import decides;
-    it takes seconds, and a process of its own, since a library of another build may crash.
-    """
-    if NOT_INSTALLED in (torch, torchvision) or _label(torch) == _label(torchvision):
-        return None
-    done = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return None
-    reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return (
-        f"does not fit torch {torch} ({reason}). Only timm needs it, and then fails too. Install both from one index: "
-        "pip install --force-reinstall torch torchvision, with the --index-url that torch came from"
-    )
-
-
-def memory_of(model: str) -> dict[str, Any]:
-    """Bytes of a model's file, and of its weights, tables and working memory in a session of one thread."""
-    path = models.open(model).path
-    session = Session(model)
-    used = session.memory()
-    return {
-        "name": model,
-        "file_bytes": path.stat().st_size if path is not None and path.is_file() else None,
-        "weights_bytes": used["weights"],
-        "working_bytes": used["working"],
-        "executor": session.executor,
-    }
-
-
-def _in_words(model: dict[str, Any]) -> dict[str, str]:
-    size = model["file_bytes"]
-    return {
-        "model": model["name"],
-        "file": "not a file" if size is None else f"{size / 1e6:.2f} MB",
-        "memory": f"{model['weights_bytes'] / 1e6:.2f} MB of weights and tables, "
-        f"{model['working_bytes'] / 1e6:.2f} MB to work in ({model['executor']}, 1 thread)",
-    }
+    return facts | {package: _version(package) for package in PACKAGES}
 
 
 def _gpu() -> str:
@@ -134,8 +192,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return NOT_INSTALLED
-
-
-def _label(version: str) -> str:
-    """What follows the plus sign: `cpu` of 2.13.0+cpu."""
-    return version.partition("+")[2]

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from lapis import models, native
+from lapis._util.hints import install_command
 from lapis._util.machine import processor
 from lapis.data.cifar_sample import load_sample
 from lapis.deploy import run
+from lapis.models import DEFAULT_MODEL as MODEL
 from lapis.runtime import Session
 
-MODEL = "lapis_tiny_cifar10"
 IMAGES = 1
 # Of float32 results near one, against float64.
 TOLERANCE = 1e-4
@@ -28,7 +29,7 @@ State = Literal["ok", "missing", "failed"]
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, what was found, and what to do if it is not ok. Only `failed` makes the machine unsound."""
+    """What was looked at, what was found, and what to do if it is not ok. Only `failed` fails the command."""
 
     name: str
     state: State
@@ -44,7 +45,7 @@ def checks(seconds: float) -> Iterator[Check]:
     yield from (
         _torch_checks()
         if has_torch
-        else [Check("torch", "missing", "not installed", "needed for training only: pip install 'lapis-snn[train]'")]
+        else [Check("torch", "missing", "not installed", f"needed for training only: {install_command('train')}")]
     )
     yield _deployed_bits()
     if has_torch:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from lapis._util.hints import install_command
+from lapis._util.terminal import echo
+from lapis.data.image_sources import names_images
 from lapis.errors import LapisError
+from lapis.models import DEFAULT_MODEL
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+force_option = click.option("--force", is_flag=True, help="Replace a file of another kind.")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-low_memory_option = click.option(
-    "--low-memory", is_flag=True, help="Keep the weights as small as they can be: the same answers, a little slower."
-)
+low_memory_option = click.option("--low-memory", is_flag=True, help="Keep weights small: same answers, slower.")
 torch_threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 
 
@@ -39,9 +43,9 @@ def images_option(default: int) -> Decorator:
     )
 
 
-def trained_on_note(count: int) -> str:
-    """How a command says that it left out images, so that its accuracy is one of images that were never seen."""
-    return f"{count} images left out: the network was trained on them"
+def show(record: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    """Print a result: one JSON object, or the lines for people."""
+    echo(*([json.dumps(record)] if as_json else lines))
 
 
 def with_torch_threads(threads: int | None) -> None:
@@ -49,6 +53,13 @@ def with_torch_threads(threads: int | None) -> None:
     try:
         import torch
     except ImportError as error:
-        raise LapisError(f"this needs torch: pip install 'lapis-snn[train]' ({error})") from error
+        raise LapisError(f"this needs torch: {install_command('train')} ({error})") from error
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def split_model(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The model and the images that the words of a command name; without a model, the default one."""
+    if not words or names_images(words[0]):
+        return DEFAULT_MODEL, words
+    return words[0], words[1:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import click
 
 from lapis import hub, models
 from lapis._util.files import check_target
-from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option
+from lapis.cli.options import force_option, json_option, show
 from lapis.config import AFFINITY_BITS, preset
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS, Network
 from lapis.deploy.synthetic import random_network
@@ -31,7 +29,7 @@ PAPER_SIZES = (
 
 @click.command()
 @click.argument("checkpoint", required=False, type=MODEL)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.packed.safetensors by default.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",
     type=click.IntRange(FRACTION_BITS[0], FRACTION_BITS[-1]),
@@ -41,10 +39,11 @@ PAPER_SIZES = (
 @click.option(
     "--affinity-bits",
     type=click.IntRange(1, AFFINITY_BITS),
-    show_default=f"as trained, {AFFINITY_BITS} as a rule",
-    help="Width of the affinities. Packed models can be packed again with it: no training is needed.",
+    show_default="as trained",
+    help="Width of the affinities; packed files can be packed again with it.",
 )
-@click.option("--sizes", is_flag=True, help="Pack the paper's models with random weights and print their sizes.")
+@click.option("--sizes", is_flag=True, help="Print the sizes of the paper's models, with random weights.")
+@force_option
 @json_option
 def command(
     checkpoint: str | None,
@@ -52,6 +51,7 @@ def command(
     fraction_bits: int | None,
     affinity_bits: int | None,
     sizes: bool,
+    force: bool,
     as_json: bool,
 ) -> int:
     """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
@@ -60,37 +60,33 @@ def command(
 
     \b
     Example:
-      lapis pack runs/cifar10_tiny_w6 -o lapis_tiny.safetensors
       lapis pack lapis_tiny_cifar10 --affinity-bits 8 -o lapis_tiny_a8.safetensors
-      lapis pack --sizes
     """
-    check_target(out, "--out")
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
-        echo(*([json.dumps({"sizes": rows})] if as_json else _table(rows)))
+        show({"sizes": rows}, _table(rows), as_json)
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")
     opened = models.open(checkpoint)
     if out is None and hub.is_name(checkpoint):
         raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
+    target = out
+    if target is None and opened.path is not None:
+        target = opened.path.with_suffix(".packed.safetensors")
+    check_target(target, "--out", "packed network", [opened.path], force)
     network = _network(opened, out, fraction_bits, affinity_bits)
-    assert opened.path is not None
-    target = out or opened.path.with_suffix(".packed.safetensors")
+    assert target is not None
     size = save(target, network)
     record = {
         "file": str(target),
         "bytes": size,
         "megabytes": size / 1e6,
-        "exact": network.exact,
         "fraction_bits": network.fraction_bits,
         "affinity_bits": network.config.affinity_bits,
         "config": network.config.to_dict(),
     }
-    lines = [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"]
-    if not network.exact:
-        lines.append("Its weights are floats: executors agree up to the order of their sums, not bit for bit.")
-    echo(*([json.dumps(record)] if as_json else lines))
+    show(record, [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"], as_json)
     return EXIT_OK
 
 
@@ -99,7 +95,7 @@ def _network(opened: models.Opened, out: Path | None, fraction_bits: int | None,
     if opened.kind == "packed":
         if affinity_bits is None:
             raise LapisError(
-                f"{opened.source} is packed already; `lapis unpack` shows what it holds, and --affinity-bits packs it "
+                f"{opened.source} is packed already; `lapis info` shows what it holds, and --affinity-bits packs it "
                 "again with narrower affinities"
             )
         if fraction_bits is not None:

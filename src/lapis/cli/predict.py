@@ -13,12 +13,13 @@ from typing import Any
 
 import click
 
+from lapis import models
 from lapis._util.files import check_target, csv_text, write_text
 from lapis._util.machine import thread_count
 from lapis._util.progress import Display
 from lapis._util.terminal import echo, escape_control
 from lapis.cli.completion import MODEL
-from lapis.cli.options import json_option, low_memory_option, quiet_option
+from lapis.cli.options import force_option, json_option, low_memory_option, quiet_option, show, split_model
 from lapis.data.image_sources import ImageSource, find_sources
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
 from lapis.runtime import Prediction, Session
@@ -44,52 +45,82 @@ class Answer:
             {"image": self.image, "rank": rank, **dataclasses.asdict(one)} for rank, one in enumerate(self.classes, 1)
         ]
 
+    def lines(self, min_score: float) -> list[str]:
+        """The answer as people read it; below `min_score` it is none of the classes."""
+        names, best = [escape_control(one.name) for one in self.classes], self.classes[0]
+        width = max(map(len, names))
+        lines = [f"  {name:{width}}  {100 * one.score:5.1f} %" for name, one in zip(names, self.classes, strict=True)]
+        if best.score >= min_score:
+            return [self.image, *lines]
+        return [self.image, f"  none of these: no class has {100 * min_score:.0f} %; the likeliest were", *lines]
+
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.argument("images", nargs=-1, required=True, type=click.Path(allow_dash=True))
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Classes shown per image.")
+@click.argument("words", nargs=-1, type=MODEL, metavar="[MODEL] IMAGES...")
+@click.option("--top-k", default=5, show_default=True, type=click.IntRange(1), help="Classes shown per image.")
+@click.option("--classes", is_flag=True, help="List the classes that the network knows, and stop.")
+@click.option(
+    "--min-score",
+    type=click.FloatRange(0, 1),
+    show_default="the file's, 0 with --json",
+    help='Below it: "none of these".',
+)
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256), help="CPU threads.")
 @low_memory_option
-@click.option("--numpy", "plain", is_flag=True, help="Do not use the native library: the same answers, slower.")
-@click.option(
-    "--csv", type=click.Path(path_type=Path), help="Also write the answers to this CSV file, a row per class."
-)
+@click.option("--numpy", "plain", is_flag=True, help="Without the native library: same answers, slower.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Also write this CSV file, a row per class.")
+@force_option
 @quiet_option
 @json_option
 def command(
-    model: str,
-    images: tuple[str, ...],
-    top: int,
+    words: tuple[str, ...],
+    top_k: int,
+    classes: bool,
+    min_score: float | None,
     threads: int,
     low_memory: bool,
     plain: bool,
     csv: Path | None,
+    force: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Classify IMAGES. A packed MODEL runs without torch; a run or a checkpoint is converted first.
+    """Classify IMAGES with MODEL, a packed file, a name or a run; without one, with the packaged network.
 
-    IMAGES are files, folders (with the folders below them), patterns such as 'photos/*.jpg', - for the bytes of one
-    image on standard input, or sample:N for one of the packaged CIFAR-10 images. An image that cannot be read is
-    reported and the others are answered; the exit code is then 3.
+    IMAGES are files, folders, patterns such as 'photos/*.jpg', - for standard input, or sample:N for a packaged
+    CIFAR-10 image. If some cannot be read, the others are answered and the exit code is 3.
 
     \b
     Example:
-      lapis predict model.safetensors photo.jpg --top 3
-      lapis predict lapis_tiny_cifar10 photos sample:7 --csv answers.csv
+      lapis predict sample:7 --top-k 3
     """
-    check_target(csv, "--csv")
-    session, pictures = Session(model, threads, not plain, low_memory), find_sources(images)
-    started, answers = time.perf_counter(), []
-    hidden = quiet or not sys.stderr.isatty() or len(pictures) <= BATCH
-    with Display("predict", len(pictures), quiet=hidden) as display:
-        for answer in _answers(session, pictures, top):
+    model, images = split_model(words)
+    if classes:
+        names = _class_names(model)
+        show({"model": model, "classes": names}, [f"{index:4} {name}" for index, name in enumerate(names)], as_json)
+        return EXIT_OK
+    if not images:
+        raise LapisError(f"no image was given to classify with {model}; name files, folders, or sample:0 to try it")
+    sources = find_sources(images)
+    check_target(csv, "--csv", "table", [models.find(model), *(source.path for source in sources)], force)
+    session = Session(model, threads, not plain, low_memory)
+    if min_score is None:
+        min_score = 0.0 if as_json else getattr(session, "min_score", None) or 0.0
+    started, answers, reader_left = time.perf_counter(), [], False
+    hidden = quiet or not sys.stderr.isatty() or len(sources) <= BATCH
+    with Display("predict", len(sources), quiet=hidden) as display:
+        for answer in _answers(session, sources, top_k):
             answers.append(answer)
-            if answer.error:
-                echo(f"lapis: error: {answer.error}", error=True)
-            elif not as_json:
-                echo(*_lines(answer))
+            try:
+                if answer.error:
+                    echo(f"lapis: error: {answer.error}", error=True)
+                elif not as_json and not reader_left:
+                    echo(*answer.lines(min_score))
+            except BrokenPipeError:
+                # The file is written all the same.
+                if csv is None:
+                    raise
+                reader_left = True
             display.update(len(answers))
     seconds = time.perf_counter() - started
     unreadable = [answer for answer in answers if answer.error]
@@ -97,8 +128,10 @@ def command(
     written = csv if answered else None
     if written is not None:
         write_text(written, csv_text([row for answer in answers for row in answer.rows()], COLUMNS))
+    if reader_left:
+        raise BrokenPipeError
     if as_json:
-        record = {"model": model, "executor": session.executor, "seconds": seconds, **_lists(answers)}
+        record = {"model": model, "executor": session.executor, "seconds": seconds, **_lists(answers, min_score)}
         echo(json.dumps(record | {"written": None if written is None else str(written)}))
     elif answered:
         how = f"{session.executor}, {thread_count(threads)}"
@@ -111,35 +144,35 @@ def command(
     return EXIT_INCOMPLETE if answered else EXIT_BAD_INPUT
 
 
-def _answers(session: Session, pictures: Sequence[ImageSource], top: int) -> Iterator[Answer]:
-    """An answer per picture, in order, as soon as its batch is done."""
-    for start in range(0, len(pictures), BATCH):
-        batch = pictures[start : start + BATCH]
+def _class_names(model: str) -> list[str]:
+    opened = models.open(model)
+    return list(opened.class_names) or [str(index) for index in range(opened.config.classes)]
+
+
+def _answers(session: Session, sources: Sequence[ImageSource], top_k: int) -> Iterator[Answer]:
+    """An answer per image, in order, as soon as its batch is done."""
+    for start in range(0, len(sources), BATCH):
+        batch = sources[start : start + BATCH]
         pixels, errors = {}, {}
-        for index, picture in enumerate(batch):
+        for index, source in enumerate(batch):
             try:
-                pixels[index] = picture.read()
+                pixels[index] = source.read()
             except LapisError as error:
                 errors[index] = click.format_filename(str(error))
-        ranked = dict(zip(pixels, session.predict(list(pixels.values()), k=top), strict=True)) if pixels else {}
-        for index, picture in enumerate(batch):
+        ranked = dict(zip(pixels, session.predict(list(pixels.values()), k=top_k), strict=True)) if pixels else {}
+        for index, source in enumerate(batch):
             # A name may hold bytes that are no text; no terminal and no file could take them.
-            yield Answer(click.format_filename(picture.name), ranked.get(index, ()), errors.get(index, ""))
+            yield Answer(click.format_filename(source.name), ranked.get(index, ()), errors.get(index, ""))
 
 
-def _lines(answer: Answer) -> list[str]:
-    names = [escape_control(one.name) for one in answer.classes]
-    width = max(map(len, names))
-    shares = (100 * one.score for one in answer.classes)
-    return [answer.image, *(f"  {name:{width}}  {share:5.1f} %" for name, share in zip(names, shares, strict=True))]
-
-
-def _lists(answers: Sequence[Answer]) -> dict[str, Any]:
+def _lists(answers: Sequence[Answer], min_score: float) -> dict[str, Any]:
+    """The answers for JSON; with a least score, each says whether it is below it."""
+    known = [answer for answer in answers if not answer.error]
     return {
         "answers": [
             {"image": answer.image, "classes": [dataclasses.asdict(one) for one in answer.classes]}
-            for answer in answers
-            if not answer.error
+            | ({"none_of_these": answer.classes[0].score < min_score} if min_score else {})
+            for answer in known
         ],
         "unreadable": [{"image": answer.image, "error": answer.error} for answer in answers if answer.error],
     }

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from pathlib import Path
 import click
 
 from lapis import hub, models, pack
-from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
-from lapis._util.terminal import echo
+from lapis._util.files import check_folder, new_folder, parse_json, partial_name, write_text
 from lapis.cli.completion import MODEL
-from lapis.cli.options import data_option, images_option, json_option
+from lapis.cli.options import data_option, images_option, json_option, show
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
 
@@ -37,11 +35,11 @@ class Test:
 @click.command()
 @click.argument("run", type=MODEL)
 @click.argument("folder", type=click.Path(path_type=Path))
-@data_option("Folder with test images; without one the card has no accuracy")
-@click.option("--limit", type=click.IntRange(1), help="Only this many images for the accuracy, evenly spread.")
+@data_option("Test images; without them the card has no accuracy")
+@click.option("--limit", type=click.IntRange(1), help="Images for the accuracy, evenly spread.")
 @images_option(16)
 @click.option("--name", help="Name of the network on its card; the folder's by default.")
-@click.option("--dataset", help="Name of the test images on the card; the name of the data's folder by default.")
+@click.option("--dataset", help="Name of the test images on the card; that of --data by default.")
 @click.option("--license", help="License of the weights, as the hub calls it: apache-2.0, mit, ...")
 @json_option
 def command(
@@ -63,10 +61,9 @@ def command(
 
     \b
     Example:
-      lapis publish runs/cifar10_tiny_w6 lapis_tiny --data ~/data --license apache-2.0
       lapis publish lapis_tiny_cifar10 lapis_tiny
     """
-    check_folder(folder, "FOLDER")
+    check_folder(folder, "FOLDER", [data])
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise LapisError(f"{folder} is there already; name a new or empty folder")
     name = name or folder.resolve().name
@@ -78,21 +75,21 @@ def command(
         sizes = {path.name: path.stat().st_size for path in place.iterdir()}
         write_text(place / hub.CARD_FILE, card(Facts(name, license, dataset, sizes, evaluated, verified, energy)))
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-    if as_json:
-        echo(json.dumps({"folder": str(folder), "name": name, "files": sizes}))
-        return
-    echo(*(f"{folder / file}  {size:,} bytes" for file, size in sizes.items()))
-    echo(f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}")
+    lines = [f"{folder / file}  {size:,} bytes" for file, size in sizes.items()]
+    lines.append(
+        f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}"
+    )
+    show({"folder": str(folder), "name": name, "files": sizes}, lines, as_json)
 
 
 @contextmanager
 def _complete_folder(folder: Path) -> Iterator[Path]:
     """A place to write to, which becomes `folder` when the block is done; if it fails, nothing is left."""
     with new_folder(folder.parent):
-        place = Path(tempfile.mkdtemp(dir=folder.parent, prefix=PARTIAL))
+        place = folder.parent / partial_name()
+        place.mkdir()
         try:
             yield place
-            place.chmod(0o755)
             # An empty folder gives way; one that was filled meanwhile does not.
             os.replace(place, folder)
         except BaseException:
@@ -110,8 +107,6 @@ def _write_network(run: str, place: Path) -> None:
         "preprocess": opened.preprocess.to_dict(),
         "class_names": list(opened.class_names),
     }
-    if opened.trained_slice:
-        model.about["trained_slice"] = list(opened.trained_slice)
     model.save_pretrained(place)
     pack.save(place / hub.PACKED_FILE, network)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lapis._util.files import check_folder
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
@@ -24,10 +25,8 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 @click.argument("recipe", required=False, type=RECIPE)
 @data_option("Folder of the dataset")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
-@click.option("--start", type=MODEL, help="First weights: any file, run or name of a network; a packed file too.")
-@click.option(
-    "--teacher", type=MODEL, help="Network to distil from: any file, run or name of a network; a packed file too."
-)
+@click.option("--start", type=MODEL, help="First weights: a file, run, packaged or timm name.")
+@click.option("--teacher", type=MODEL, help="Network to distil from, named likewise.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
 @device_option
@@ -56,8 +55,7 @@ def command(
 
     \b
     Example:
-      lapis train smoke --out runs/smoke
-      lapis train cifar10_tiny --data ~/data --start deit.safetensors --teacher runs/teacher --set optim.epochs=5
+      lapis train smoke --out runs/smoke --set optim.epochs=1
     """
     with_torch_threads(threads)
 
@@ -76,6 +74,7 @@ def command(
     if show:
         echo(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
         return EXIT_OK
+    check_folder(out or Path("runs") / recipe, "--out", [data])
     processes = join(device)
     try:
         summary = train(

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lapis._util.run_layout import NETWORK_FILES
 from lapis.data.cifar_sample import SAMPLE, named_image
 from lapis.data.folder import is_image
+from lapis.models import WEIGHT_SUFFIXES
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_bytes, read_file, read_image
 
 STDIN = "-"
@@ -22,10 +24,21 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class ImageSource:
-    """An image by its name. `read` gives its pixels (height, width, 3), or raises a LapisError."""
+    """An image by its name. `read` gives its pixels (height, width, 3), or raises a LapisError; `path` is its file."""
 
     name: str
     read: Callable[[], Pixels]
+    path: Path | None = None
+
+
+def names_images(word: str) -> bool:
+    """Whether a word that could also be a model names images: by its ending, or as a file or folder that is there."""
+    path = Path(word)
+    if path.is_dir():
+        return not any((path / name).is_file() for name in NETWORK_FILES)
+    if path.is_file():
+        return path.suffix not in WEIGHT_SUFFIXES
+    return word == STDIN or word.startswith(SAMPLE) or is_image(path) or glob.has_magic(word)
 
 
 def find_sources(words: Sequence[str]) -> list[ImageSource]:
@@ -42,7 +55,7 @@ def _named(word: str) -> Iterator[ImageSource]:
     elif path.is_dir():
         yield from _in_folder(path)
     elif path.exists() or not glob.has_magic(word):
-        yield ImageSource(word, partial(read_image, word))
+        yield ImageSource(word, partial(read_image, word), path)
     else:
         # Shells expand patterns themselves; this is for a quoted one, and for shells that do not.
         found = sorted(glob.glob(word, recursive=True))
@@ -61,7 +74,7 @@ def _in_folder(folder: Path) -> Iterator[ImageSource]:
     if not found:
         yield _missing(str(folder), "this folder holds no images")
     for path in sorted(found):
-        yield ImageSource(str(path), partial(read_file, path))
+        yield ImageSource(str(path), partial(read_file, path), path)
 
 
 def _missing(word: str, why: str) -> ImageSource:

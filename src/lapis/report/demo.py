@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 import lapis
 from lapis import pack
+from lapis._util.hints import install_command
 from lapis.config import LapisConfig
 from lapis.convert.agreement import Agreement, Executor, spiking_executor, verify
 from lapis.data.photos import Photo, load_photos
@@ -169,7 +170,7 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
 
         from lapis.nn import LapisViT
     except ImportError:
-        return None, "torch is not installed: pip install 'lapis-snn[train]'"
+        return None, f"torch is not installed: {install_command('train')}"
     # Its speed does not depend on its weights.
     model = LapisViT(config.dense()).eval()
     images = torch.zeros(1, 3, config.image_size, config.image_size)

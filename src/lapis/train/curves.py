@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lapis._util.files import save_figure
+from lapis._util.hints import install_command
 from lapis._util.run_layout import CURVES_FILE
 from lapis.errors import LapisError
 from lapis.train.log import read_evaluations, read_steps
@@ -16,7 +17,7 @@ def plot_curves(folder: Path, title: str) -> Path:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LapisError(f"curves need matplotlib: pip install 'lapis-snn[train]' ({error})") from error
+        raise LapisError(f"curves need matplotlib: {install_command('train')} ({error})") from error
     steps, evaluations = read_steps(folder), read_evaluations(folder)
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,8 +1,7 @@
-"""`lapis convert`: run a trained network as spikes."""
+"""`lapis simulate`: run a network as spikes and count them."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import click
 
 from lapis import models
 from lapis._util.files import check_target, save_figure
-from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.options import data_option, images_option, json_option
+from lapis.cli.options import data_option, force_option, images_option, json_option, show
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.simulate import Events
@@ -30,35 +28,38 @@ BATCH = 4
 @click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 sample by default")
 @images_option(2)
-@click.option("--picture", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
+@click.option("--chart", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
 @click.option(
     "--neuron",
     type=(int, int, int),
     default=(0, 1, 0),
     show_default=True,
     metavar="BLOCK TOKEN CHANNEL",
-    help="Which value neuron to draw, on the first image.",
+    help="Which value neuron to draw.",
 )
+@force_option
 @json_option
 def command(
     model: str,
     data: Path | None,
     count: int,
-    picture: Path | None,
+    chart: Path | None,
     neuron: tuple[int, int, int],
+    force: bool,
     as_json: bool,
 ) -> int:
-    """Convert MODEL to a spiking network, run it spike by spike on some images and print the counts.
+    """Run MODEL as a spiking network, spike by spike, on some images and print the counts.
 
-    MODEL is a training checkpoint, a run's folder, a packed file or a packaged name. Spikes and synaptic operations are
-    counted as they happen. `lapis verify` checks that the answers are right, `lapis pack` writes the network.
+    MODEL is a packed file, a packaged name, a checkpoint or a run's folder. Spikes and synaptic operations are counted
+    as they happen. `lapis verify` checks that the answers are those of the integer model.
 
     \b
     Example:
-      lapis convert runs/cifar10_tiny_w6 --data ~/data -n 4
+      lapis simulate lapis_tiny_cifar10 -n 1
     """
-    check_target(picture, "--picture")
-    network = models.open(model).network()
+    opened = models.open(model)
+    check_target(chart, "--chart", "PNG picture", [opened.path, data], force)
+    network = opened.network()
     simulator, events, tally = fast_simulator(network), Events(), Tally()
     answers: list[int] = []
     first = None
@@ -72,7 +73,6 @@ def command(
     seconds = (time.perf_counter() - started) / events.images
     record: dict[str, Any] = {
         "model": model,
-        "exact": network.exact,
         "window": network.config.window,
         "images": events.images,
         "answers": [network.class_names[answer] if network.class_names else answer for answer in answers],
@@ -85,18 +85,14 @@ def command(
             o: sum(events.operations[b, o] for b in events.leak_steps) / events.images for o in OPERATORS
         },
     }
-    if picture is not None:
-        _draw(network, first, neuron, picture)
-        record["picture"] = str(picture)
-    echo(*([json.dumps(record)] if as_json else _table(record)))
+    if chart is not None:
+        block, token, channel = neuron
+        history = follow_neuron(network, first, block, token, channel)
+        figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")
+        save_figure(chart, figure, metadata={"Software": None})
+        record["chart"] = str(chart)
+    show(record, _table(record), as_json)
     return EXIT_OK
-
-
-def _draw(network: Any, image: Any, neuron: tuple[int, int, int], path: Path) -> None:
-    block, token, channel = neuron
-    history = follow_neuron(network, image, block, token, channel)
-    figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")
-    save_figure(path, figure, metadata={"Software": None})
 
 
 def _table(record: dict[str, Any]) -> list[str]:
@@ -114,8 +110,6 @@ def _table(record: dict[str, Any]) -> list[str]:
         f"  {operator:13} {count:12,.0f} synaptic operations per image"
         for operator, count in record["operations_per_image"].items()
     ]
-    if "picture" in record:
-        lines.append(f"picture  {record['picture']}")
-    if not record["exact"]:
-        lines.append("Its weights are floats: executors agree up to the order of their sums.")
+    if "chart" in record:
+        lines.append(f"chart    {record['chart']}")
     return lines

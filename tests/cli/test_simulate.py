@@ -18,11 +18,11 @@ CONFIG = small_config(classes=10, width=8)
 
 def test_a_run_says_what_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path / "n.safetensors", random_network(CONFIG))
-    assert main(["convert", str(tmp_path / "n.safetensors"), "-n", "3", "--json"]) == EXIT_OK
+    assert main(["simulate", str(tmp_path / "n.safetensors"), "-n", "3", "--json"]) == EXIT_OK
     record = json.loads(capsys.readouterr().out)
     assert (record["images"], record["window"], record["latency_steps"]) == (3, 15, 5 * 2 * 15)
     assert record["latency_steps_with_leak"] > record["latency_steps"]
     # A spike of the attention input reaches the 3 D neurons of q, k and v.
     assert record["operations_per_image"]["qkv"] == pytest.approx(record["spikes_per_image"]["attention_in"] * 24)
-    assert main(["convert", str(tmp_path / "n.safetensors")]) == EXIT_OK
+    assert main(["simulate", str(tmp_path / "n.safetensors")]) == EXIT_OK
     assert "synaptic operations" in capsys.readouterr().out
