@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from lapis.data import loader
-from lapis.data.folder import load_folder
+from lapis.data.class_folders import load_folder
 from lapis.data.images import ArrayImages
 from lapis.data.loader import Augment, Batch, TestBatches, TrainBatches
 from lapis.errors import LapisError

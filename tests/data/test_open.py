@@ -1,10 +1,9 @@
-"""Folders of classes, tar shards, and images that cannot be read."""
+"""Folders of classes, and images that cannot be read."""
 
 from __future__ import annotations
 
 import io
 import os
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -31,17 +30,6 @@ def write_tree(folder: Path, names: list[str]) -> None:
             (folder / name / f"{copy}.png").write_bytes(encode(10 * colour + copy))
 
 
-def write_shard(path: Path, labels: list[int], label_suffix: str = "cls") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for index, label in enumerate(labels):
-            text = str(label) if label_suffix == "cls" else f'{{"label": {label}}}'
-            for suffix, data in (("png", encode(label)), (label_suffix, text.encode())):
-                member = tarfile.TarInfo(f"sample{index:03d}.{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-
-
 def test_folders_named_by_number_are_the_class(tmp_path: Path) -> None:
     write_tree(tmp_path, ["000", "007"])
     images = open_images(tmp_path, "test")
@@ -61,27 +49,6 @@ def test_training_images_are_never_taken_from_an_unmarked_folder(tmp_path: Path)
     write_tree(tmp_path, ["a", "b"])
     with pytest.raises(LapisError, match="no train images"):
         open_images(tmp_path, "train")
-
-
-@pytest.mark.parametrize("suffix", ["cls", "json"])
-def test_shards_hold_the_images_that_were_put_in(tmp_path: Path, suffix: str) -> None:
-    write_shard(tmp_path / "train" / "a-000.tar", [3, 1], suffix)
-    write_shard(tmp_path / "train" / "a-001.tar", [2], suffix)
-    images = open_images(tmp_path, "train")
-    assert images.labels.tolist() == [3, 1, 2]
-    assert [int(images.read(index)[0, 0, 0]) for index in range(3)] == [3, 1, 2]
-    assert images.select(np.array([2, 0])).labels.tolist() == [2, 3]
-
-
-def test_a_shard_image_without_a_label_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "val" / "a.tar"
-    path.parent.mkdir()
-    with tarfile.open(path, "w") as tar:
-        member = tarfile.TarInfo("lonely.png")
-        member.size = len(encode(1))
-        tar.addfile(member, io.BytesIO(encode(1)))
-    with pytest.raises(LapisError, match=r"no label.*lonely"):
-        open_images(tmp_path, "test")
 
 
 @pytest.mark.parametrize("damage", [b"no image at all", encode(1)[:40], b""])
@@ -124,37 +91,7 @@ def test_a_folder_named_by_an_absurd_number_is_refused_before_classes_are_counte
         open_images(tmp_path, "test")
 
 
-@pytest.mark.parametrize("number", [131072, 10**18, 2**63])
-def test_a_shard_with_an_absurd_label_is_refused_before_classes_are_counted(tmp_path: Path, number: int) -> None:
-    path = tmp_path / "train" / "a.tar"
-    write_shard(path, [3])
-    with tarfile.open(path, "a") as tar:
-        for suffix, data in (("png", encode(1)), ("cls", str(number).encode())):
-            member = tarfile.TarInfo(f"odd.{suffix}")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    with pytest.raises(LapisError, match=f"class number {number}"):
-        open_images(tmp_path, "train")
-
-
-def test_a_sparse_member_of_a_shard_is_not_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "train" / "a.tar"
-    write_shard(path, [3])
-    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
-        for suffix in ("png", "cls"):
-            member = tarfile.TarInfo(f"huge.{suffix}")
-            member.pax_headers = {"GNU.sparse.size": str(1 << 45), "GNU.sparse.map": "0,0", "GNU.sparse.numblocks": "1"}
-            tar.addfile(member)
-    assert len(open_images(tmp_path, "train")) == 1
-
-
-@pytest.mark.parametrize("headers", [{"GNU.sparse.map": "a,b"}, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}])
-def test_a_shard_with_odd_headers_is_one_error_or_left_out(tmp_path: Path, headers: dict[str, str]) -> None:
-    path = tmp_path / "train" / "a.tar"
-    write_shard(path, [3])
-    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
-        member = tarfile.TarInfo("odd.png")
-        member.pax_headers = headers
-        tar.addfile(member)
-    with pytest.raises(LapisError, match="cannot read shard"):
-        open_images(tmp_path, "train")
+def test_two_folders_of_one_number_are_refused(tmp_path: Path) -> None:
+    write_tree(tmp_path, ["1", "01", "2"])
+    with pytest.raises(LapisError, match="01 and 1, which are one number"):
+        open_images(tmp_path, "test")

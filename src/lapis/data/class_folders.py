@@ -1,4 +1,4 @@
-"""A person's own images: one folder per class, checked, and split where nothing was set aside for testing."""
+"""Images in folders, one folder per class: any such tree, or a person's own, checked and split for testing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,71 @@ from pathlib import Path
 
 import numpy as np
 
-from lapis.data.cifar import find_layout
-from lapis.data.folder import SUFFIXES, find_class_folders, load_named_folder
-from lapis.data.images import FileImages, Images
-from lapis.data.open import SPLIT_FOLDERS
+from lapis.data.cifar import Split, find_layout
+from lapis.data.images import FileImages, Images, numbered_classes
 from lapis.deploy.network import MAX_CLASS_NAME
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
+SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "validation", "test")}
 # Of each class, this share is held out for testing if the folder has no val/.
 HELD_OUT_SHARE = 0.2
 # With fewer images of a class, one to test on would leave too few to learn from.
 LEAST_IMAGES = 4
 LAYOUT = "make one folder per class, with its images inside: FOLDER/cat/1.jpg, FOLDER/dog/2.jpg"
+
+
+def find_class_folders(folder: Path) -> list[Path]:
+    """The folders that hold images, sorted by name."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and any(is_image(file) for file in path.iterdir()))
+
+
+def load_folder(folder: Path) -> FileImages:
+    """Every image under `folder`'s class folders.
+
+    If all folder names are numbers, the number is the class; else classes are numbered from 0 in order of the names.
+    """
+    folders = find_class_folders(folder)
+    if not folders:
+        raise LapisError(f"{folder} has no folders with images; expected one folder per class, with its images inside")
+    names = [path.name for path in folders]
+    if all(name.isdecimal() for name in names):
+        numbers = [int(name) for name in names]
+        twice = [name for name, number in zip(names, numbers, strict=True) if numbers.count(number) > 1]
+        if twice:
+            raise LapisError(
+                f"{folder} has the class folders {' and '.join(twice[:2])}, which are one number; rename one"
+            )
+        classes = numbered_classes(numbers, folder)
+    else:
+        numbers, classes = list(range(len(names))), tuple(names)
+    return _load(folders, numbers, classes)
+
+
+def load_named_folder(folder: Path) -> FileImages:
+    """Every image under `folder`'s class folders. Classes have the folders' names and their order, numbers by size."""
+    folders = find_class_folders(folder)
+    if all(path.name.isdecimal() for path in folders):
+        folders = sorted(folders, key=lambda path: int(path.name))
+    return _load(folders, list(range(len(folders))), tuple(path.name for path in folders))
+
+
+def _load(folders: list[Path], numbers: list[int], classes: tuple[str, ...]) -> FileImages:
+    paths: list[Path] = []
+    labels: list[int] = []
+    for path, number in zip(folders, numbers, strict=True):
+        files = sorted(file for file in path.iterdir() if is_image(file))
+        paths += files
+        labels += [number] * len(files)
+    return FileImages(tuple(paths), np.asarray(labels, np.int64), classes)
+
+
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image that is not hidden."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 @dataclass(frozen=True)
@@ -91,9 +143,7 @@ def _split(images: FileImages) -> tuple[FileImages, FileImages]:
     held = np.zeros(len(images), bool)
     for label in range(len(images.classes)):
         own = np.flatnonzero(images.labels == label)
-        order = sorted(
-            own, key=lambda index: hashlib.sha256(images.paths[index].name.encode(errors="replace")).digest()
-        )
+        order = sorted(own, key=lambda index: _hash(images.paths[index].name))
         held[order[: max(1, round(HELD_OUT_SHARE * len(own)))]] = True
     return images.select(np.flatnonzero(~held)), images.select(np.flatnonzero(held))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lapis._util.run_layout import NETWORK_FILES
 from lapis.data.cifar_sample import SAMPLE, named_image
-from lapis.data.folder import is_image
+from lapis.data.class_folders import is_image
 from lapis.models import WEIGHT_SUFFIXES
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_bytes, read_file, read_image
 
