@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,11 +19,12 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from lapis import pack
+from lapis import models, pack
 from lapis.cli import main
 from lapis.cli.predict import command
 from lapis.data.cifar_sample import load_sample
-from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK
+from lapis.data.image_sources import names_images
+from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INCOMPLETE, EXIT_OK
 from lapis.runtime import Session
 from tests.networks import wide_network
 
@@ -221,3 +223,48 @@ def test_one_thread_is_one_thread(model: Path, capsys: pytest.CaptureFixture[str
     for threads, text in ((1, ", 1 thread\n"), (2, ", 2 threads\n")):
         assert main(["predict", str(model), "sample:0", "--threads", str(threads)]) == EXIT_OK
         assert text in capsys.readouterr().out
+
+
+def test_an_image_in_place_of_a_model_means_the_default_model(
+    image: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert names_images("sample:0")
+    assert names_images("no_such_photo.jpg")
+    assert names_images("photos/*")
+    assert names_images(str(tmp_path))
+    assert not names_images("lapis_tiny_cifar10")
+    assert not names_images("model.safetensors")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "best.safetensors").write_text("")
+    assert not names_images(str(tmp_path / "run"))
+    assert _answered(capsys, str(image))["model"] == models.DEFAULT_MODEL
+    assert main(["predict"]) == EXIT_BAD_INPUT
+    assert "no image was given" in capsys.readouterr().err
+
+
+def test_the_classes_are_listed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(model), "--classes", "--json"]) == EXIT_OK
+    names = json.loads(capsys.readouterr().out)["classes"]
+    assert len(names) == models.open(model).config.classes
+
+
+def test_below_the_least_score_it_is_none_of_these(
+    model: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(model), str(image), "--min-score", "1"]) == EXIT_OK
+    assert "none of these" in capsys.readouterr().out
+    assert main(["predict", str(model), str(image), "--min-score", "0"]) == EXIT_OK
+    assert "none of these" not in capsys.readouterr().out
+    assert _answered(capsys, str(model), str(image), "--min-score", "1")["answers"][0]["none_of_these"] is True
+    assert "none_of_these" not in _answered(capsys, str(model), str(image))["answers"][0]
+
+
+def test_the_csv_is_written_though_the_reader_of_the_output_leaves(model: Path, tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed: it tells the exit code of each command in a pipe")
+    words = f"{sys.executable} -m lapis.cli predict {model} sample:0 sample:1 --csv answers.csv"
+    line = f"{words} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run([bash, "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stderr, int(done.stdout)) == ("", EXIT_CLOSED_PIPE)
+    assert "sample:1" in (tmp_path / "answers.csv").read_text()

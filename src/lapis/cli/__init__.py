@@ -19,10 +19,10 @@ def main(arguments: list[str] | None = None) -> int:
         return run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         message, code = "lapis: interrupted", EXIT_INTERRUPTED
-    except MemoryError:
-        message, code = (
-            "lapis: error: there is not enough memory to start; close programs or raise the limit",
-            EXIT_BAD_INPUT,
-        )
+    except (MemoryError, ImportError) as error:
+        # A library that does not fit into memory makes its import fail.
+        if isinstance(error, ImportError) and "failed to map segment" not in str(error):
+            raise
+        message, code = "lapis: error: there is not enough memory; close programs or raise the limit", EXIT_BAD_INPUT
     print(message, file=sys.stderr)
     return code
