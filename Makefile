@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 READY  := $(VENV)/.ready
 DEMO   := $(VENV)/.demo
 CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind))) \
-          $(wildcard examples/c/*.c tools/fuzz/*.c)
+          $(wildcard examples/c/*.c tests/c/*.c tools/fuzz/*.c)
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)
 # The extra of pyproject.toml to set up; tests that need a package of `ci` skip with `dev`.

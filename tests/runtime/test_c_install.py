@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lapis import assets
@@ -73,6 +75,29 @@ def test_pkg_config_finds_the_library(prefix: Path, pictures: list[Path], tmp_pa
         flags = [str(next(prefix.rglob("liblapis.a"))) if flag == "-llapis" else flag for flag in flags]
     run("cc", ROOT / "examples" / "c" / "lapis_run.c", "-o", tmp_path / "lapis-run", *flags)
     check_answers(tmp_path / "lapis-run", pictures, LD_LIBRARY_PATH=str(folder.parent))
+
+
+def test_the_golden_vectors_hold() -> None:
+    assert "100% tests passed" in run("ctest", "--test-dir", BUILD)
+
+
+def test_the_commands_of_the_page_build_programs_that_start(prefix: Path, tmp_path: Path) -> None:
+    """docs/howto/deploy.md: its program, linked as it says, starts without LD_LIBRARY_PATH and answers as Session."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("pkg-config is not installed")
+    page = (ROOT / "docs" / "howto" / "deploy.md").read_text()
+    (program,) = re.findall(r"```c\n(.*?)```", page, re.DOTALL)
+    (commands,) = (block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "cc program.c" in block)
+    (tmp_path / "program.c").write_text(program)
+    shutil.copy(MODEL, tmp_path / "model.safetensors")
+    (tmp_path / "lapis").symlink_to(prefix)
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        ["sh", "-e"], input=commands, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    best = Session(MODEL).predict(np.zeros((480, 640, 3), np.uint8), k=1)[0][0]
+    assert done.stdout.splitlines() == [f"{best.name} {best.logit:.3f}"] * 2
 
 
 def test_the_installed_program_refuses_what_it_cannot_use(prefix: Path, pictures: list[Path], tmp_path: Path) -> None:
