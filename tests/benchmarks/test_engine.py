@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.common import main
 from benchmarks.contenders import CONTENDERS
-from benchmarks.engine import TARGETS, command, compare_engines
+from benchmarks.engine import TARGETS, WARM_UP, command, compare_engines, time_model
 from benchmarks.load import beside_load
 from benchmarks.workers import BenchLog
 from lapis import native
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
+from lapis.preprocess import Pixels, Preprocess
 from tests.networks import small_config
 
 SILENT = BenchLog(lambda line: None)
@@ -40,6 +43,23 @@ def test_a_packed_file_is_timed_at_every_number_of_threads_and_batch(
             assert 0 < row["decode_p50_ms"] <= row["decode_p95_ms"]
             assert row["images_per_s"] > 0
             assert row["weights_mb"] > 0
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_decoding_and_resizing_are_not_part_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, resize = tmp_path / "cropped.safetensors", Preprocess.resize
+    resized: list[Any] = []
+    network = random_network(small_config(classes=10))
+    save(path, replace(network, preprocess=replace(network.preprocess, crop=0.5)))
+
+    def counted(self: Preprocess, image: Any) -> Pixels:
+        resized.append(image)
+        return resize(self, image)
+
+    monkeypatch.setattr(Preprocess, "resize", counted)
+    time_model(str(path), [1], [2], rounds=5)
+    # To load, to prepare the batch, and to time the decoding of one picture: none in a timed run.
+    assert len(resized) == 1 + 2 + WARM_UP + 5
 
 
 def test_a_model_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

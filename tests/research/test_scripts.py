@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -21,9 +21,11 @@ TINY = [
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "research").glob("*.py")), ids=lambda path: path.name)
-def test_it_starts(path: Path) -> None:
-    done = subprocess.run([sys.executable, str(path), "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == EXIT_OK, done.stderr
+def test_it_starts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert not ended.value.code
 
 
 def test_a_study_of_one_step_gives_a_table_and_is_not_run_twice(
