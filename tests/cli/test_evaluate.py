@@ -83,22 +83,6 @@ def test_a_packed_network_has_the_same_scores_in_torch(
         assert engine[fact] == torch_cpu[fact], fact
 
 
-def test_images_that_the_network_was_trained_on_do_not_count(
-    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, _ = small_model(DEPLOYED)
-    save_network(tmp_path / "trained.safetensors", model, {"trained_slice": list(range(18))})
-    save(tmp_path / "packed.safetensors", from_model(model, trained_slice=range(18)))
-    for name in ("trained", "packed"):
-        record = run(capsys, str(tmp_path / f"{name}.safetensors"), "--data", str(tree))
-        assert (record["images"], record["trained_on"]) == (12, 18)
-    assert main(["evaluate", str(tmp_path / "packed.safetensors"), "--data", str(tree)]) == EXIT_OK
-    assert "18 images left out: the network was trained on them" in capsys.readouterr().out
-    save(tmp_path / "all.safetensors", from_model(model, trained_slice=range(30)))
-    assert main(["evaluate", str(tmp_path / "all.safetensors"), "--data", str(tree)]) == EXIT_BAD_INPUT
-    assert "trained on all of these 30 images" in capsys.readouterr().err
-
-
 def test_classes_are_matched_by_name_whatever_their_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, _ = small_model(DEPLOYED)
     names = ("zebra", *CIFAR10_CLASSES[1:])  # sorts last among folders, and is the first class of the network

@@ -54,7 +54,7 @@ def test_shards_of_a_packed_network_merge_to_the_whole(
     for shard in range(3):
         parts.append(tmp_path / f"{shard}.json")
         parts[-1].write_text(json.dumps(_json(capsys, *words, "--shard", f"{shard}/3")))
-    merged = _json(capsys, "merge", *map(str, parts))
+    merged = _json(capsys, "evaluate", "--merge", *map(str, parts))
     kept = (
         "model",
         "state",
@@ -71,11 +71,11 @@ def test_shards_of_a_packed_network_merge_to_the_whole(
     assert merged["energy"] == whole["energy"]
     assert merged["energy"]["energy_mj"] > 0
     assert whole["images"] == merged["tally"]["images"] == COUNT
-    assert main(["merge", *map(str, parts)]) == EXIT_OK
+    assert main(["evaluate", "--merge", *map(str, parts)]) == EXIT_OK
     merged_text = capsys.readouterr().out
     assert main(list(words)) == EXIT_OK
     assert capsys.readouterr().out == merged_text
-    assert main(["merge", str(parts[0])]) == EXIT_BAD_INPUT
+    assert main(["evaluate", "--merge", str(parts[0])]) == EXIT_BAD_INPUT
     assert "missing: [1, 2]" in capsys.readouterr().err
 
 
@@ -115,12 +115,12 @@ def test_shards_of_different_networks_do_not_merge(
         words = ("evaluate", str(model), "--data", str(cifar), "--limit", "4", "--shard", f"{shard}/2")
         parts.append(tmp_path / f"{shard}.json")
         parts[-1].write_text(json.dumps(_json(capsys, *words)))
-    assert main(["merge", *map(str, parts)]) == EXIT_BAD_INPUT
+    assert main(["evaluate", "--merge", *map(str, parts)]) == EXIT_BAD_INPUT
     assert "different networks" in capsys.readouterr().err
 
 
 def test_what_is_no_result_does_not_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, text in enumerate(("{", "[]", "{}", json.dumps({"tally": {}}))):
         (tmp_path / f"{number}.json").write_text(text)
-        assert main(["merge", str(tmp_path / f"{number}.json")]) == EXIT_BAD_INPUT
+        assert main(["evaluate", "--merge", str(tmp_path / f"{number}.json")]) == EXIT_BAD_INPUT
         assert capsys.readouterr().err.startswith("lapis: error: ")

@@ -1,4 +1,4 @@
-"""`lapis convert` as a person meets it."""
+"""`lapis simulate` as a person meets it."""
 
 from __future__ import annotations
 

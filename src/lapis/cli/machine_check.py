@@ -38,7 +38,7 @@ class Check:
 
 
 def checks(seconds: float) -> Iterator[Check]:
-    """Every check in turn; the speed tests take this many seconds in all."""
+    """Every check in turn; the test of speed takes this many seconds."""
     yield Check("processor", "ok", processor())
     yield _native_kernels()
     has_torch = importlib.util.find_spec("torch") is not None
@@ -50,10 +50,7 @@ def checks(seconds: float) -> Iterator[Check]:
     yield _deployed_bits()
     if has_torch:
         yield _executor_bits()
-    on_gpu = has_torch and _gpu_kernels_run()
-    yield _deployed_speed(seconds / 2 if on_gpu else seconds)
-    if on_gpu:
-        yield _attention_speed(seconds / 2)
+    yield _deployed_speed(seconds)
 
 
 def _native_kernels() -> Check:
@@ -90,14 +87,6 @@ def _torch_checks() -> Iterator[Check]:
         "GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}"
     )
     yield _gpu_answers()
-
-
-def _gpu_kernels_run() -> bool:
-    import torch
-
-    from lapis.ops.gpu import choice
-
-    return torch.cuda.is_available() and choice.runs_on("cuda")
 
 
 def _gpu_answers() -> Check:
@@ -158,25 +147,6 @@ def _deployed_speed(seconds: float) -> Check:
     session, image = Session(MODEL), load_sample().images[:1]
     rate = _per_second(lambda: session.run(image), seconds)
     return Check("speed, one image at a time", "ok", f"{rate:.0f} images/s with {MODEL}, 1 thread ({session.executor})")
-
-
-def _attention_speed(seconds: float) -> Check:
-    import torch
-
-    from lapis.ops.attention import torch_native
-
-    shape = (32, 6, 197, 64)
-    leaves = [torch.randint(0, 16, shape, device="cuda").float().requires_grad_() for _ in range(3)]
-    tau = torch.full((6,), 50.0, device="cuda", requires_grad=True)
-
-    def step() -> None:
-        torch_native.attention(leaves[0], leaves[1], leaves[2], tau, "pow2", codes=(0, 15)).sum().backward()
-        torch.cuda.synchronize()
-
-    milliseconds = 1e3 / _per_second(step, seconds)
-    return Check(
-        "speed, attention on the GPU", "ok", f"{milliseconds:.2f} ms forward and backward, (B, H, N, C) = {shape}"
-    )
 
 
 def _per_second(work: Callable[[], Any], seconds: float) -> float:

@@ -32,7 +32,7 @@ SENTENCES = """() => {
 def test_every_code_of_every_head_is_the_one_that_the_network_fired(
     name: str, open_file: Callable[..., Any], tmp_path: Any
 ) -> None:
-    explained = explain(name, "slice:0", evidence=False)
+    explained = explain(name, "sample:0", evidence=False)
     write_page(tmp_path / "page.html", explained)
     page = open_file(tmp_path / "page.html")
     page.evaluate("Lapis.ready")
