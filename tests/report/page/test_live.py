@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import io
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from PIL import Image
 from lapis import Session, pack
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network
+from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.report.page import live
@@ -23,6 +25,7 @@ from lapis.report.page.explain import explain_network
 from lapis.report.page.live import LivePicture, live_payload, packaged_samples, render_live, write_live_page
 from lapis.report.page.page import fill, payload, write_html
 from lapis.trace import POINTS
+from tests.networks import small_config
 
 NAME = "lapis_tiny_cifar10"
 # Sums are taken in another order than in Python, and the rollout of the page in Python is rounded to six digits.
@@ -286,3 +289,23 @@ def test_the_page_opens_on_the_given_picture(tmp_path: Path) -> None:
     text = (tmp_path / "live.html").read_text(encoding="utf-8")
     assert '"samples":[{"name":"mine.png"' in text
     assert "default-src 'none'" in text
+
+
+def test_a_photograph_is_one_of_a_thousand_classes(open_file: Callable[..., Any], tmp_path: Path) -> None:
+    """The size of a network for photographs: 224 pixels, 196 patches, 1,000 classes."""
+    config = small_config(image_size=224, patch_size=16, classes=1000, width=24, depth=2)
+    names = tuple(f"thing {number}" for number in range(1000))
+    network = dataclasses.replace(random_network(config), class_names=names)
+    samples = packaged_samples(names)
+    write_html(tmp_path / "live.html", render_live(network, pack.pack(network), "photos", samples))
+    page, session = open_file(tmp_path / "live.html"), Session(network)
+    page.evaluate("Lapis.ready")
+    assert page.locator(".sample").count() == 5
+    assert page.locator(".patch").count() == 196
+    page.locator(".sample").nth(2).click()
+    page.locator("#live-status").get_by_text(samples[2].name).wait_for()
+    assert shown(page) == expected(session, samples[2].image)
+    page.evaluate("Lapis.live.weighed")
+    assert page.evaluate("Lapis.run.data.rollout.length") == 197
+    assert "each tile of 2 × 2 patches" in page.inner_text("#evidence-says")
+    assert "It knows 1,000 classes" in page.inner_text("#classes-says")

@@ -23,9 +23,10 @@ Lapis.Decision = class {
   drawRollout() {
     const { run } = this.page;
     const { data, grid } = run;
-    byId("rollout-svg").hidden = byId("rollout").hidden = !data.rollout;
+    for (const id of ["rollout", "rollout-key", "rollout-svg"]) byId(id).hidden = !data.rollout;
     if (!data.rollout) {
       byId("rollout-says").textContent =
+        data.rolloutSays ??
         "This rule gives no weights to pairs of tokens, so no path from a patch to the answer can be followed. The evidence per class needs no weights.";
       return;
     }

@@ -77,7 +77,7 @@ Lapis.Live = class {
     Object.assign(this, { engine, data, tables, page: null, stream: null, turn: 0 });
   }
 
-  /** Run the network on a picture {pixels, width, height}. */
+  /** Run the network on a picture {pixels, width, height}. What takes many rows or runs comes later: `findDecision`. */
   explain(picture, name) {
     const { data, engine } = this;
     const pixels = engine.prepare(picture);
@@ -89,7 +89,8 @@ Lapis.Live = class {
       picture: name,
       image: this.draw(pixels),
       fired,
-      rollout: Measures.rollout(bare),
+      rollout: null,
+      rolloutSays: "",
       energy: data.energy_rules.map((rule) => Measures.energy(rule, activities)),
       int8_ratio: Measures.energy(data.int8_rule, activities).ratio,
       evidence: null,
@@ -103,15 +104,18 @@ Lapis.Live = class {
     const size = this.data.config.image_size;
     const canvas = element("canvas", { width: size, height: size });
     const drawn = new ImageData(size, size);
-    for (let n = 0; n < size * size; n++)
-      drawn.data.set([pixels[3 * n], pixels[3 * n + 1], pixels[3 * n + 2], 255], 4 * n);
+    drawn.data.fill(255);
+    for (let n = 0; n < pixels.length; n++) drawn.data[n + Math.floor(n / 3)] = pixels[n];
     canvas.getContext("2d").putImageData(drawn, 0, 0);
     return canvas.toDataURL();
   }
 
   async firstRun() {
     const [sample] = this.data.samples;
-    return this.explain(await Lapis.decodeUrl(sample.image), sample.name);
+    const run = this.explain(await Lapis.decodeUrl(sample.image), sample.name);
+    // The page opens on the patch that counts most.
+    run.data.rollout = await Measures.rollout(run, () => true);
+    return run;
   }
 
   // The controls
@@ -198,9 +202,8 @@ Lapis.Live = class {
     this.sayTime();
     const { data } = this.page.run;
     const shares = Lapis.softmax(data.logits);
-    const best = shares.indexOf(Math.max(...shares));
-    this.say(`${data.picture}: ${data.classes[best]}, ${Lapis.percent(shares[best])}.`);
-    this.weighed = this.findEvidence();
+    this.say(`${data.picture}: ${Lapis.answer(data, shares).name}, ${Lapis.percent(Math.max(...shares))}.`);
+    this.weighed = this.findDecision();
   }
 
   sayTime() {
@@ -208,20 +211,25 @@ Lapis.Live = class {
     byId("live-time").textContent = `${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms per image, one thread`;
   }
 
-  async findEvidence() {
+  async findDecision() {
     const turn = ++this.turn;
     const { run } = this.page;
     const { data } = run;
     let rested = performance.now();
     const pause = async (done, all) => {
       if (performance.now() - rested > PATIENCE_MILLISECONDS) {
-        data.evidenceSays = `Hiding one part of the picture after the other: ${done} of ${all}.`;
+        data.evidenceSays = all
+          ? `Hiding one part of the picture after the other: ${done} of ${all}.`
+          : "Following the attention of all blocks.";
         byId("evidence-says").textContent = data.evidenceSays;
         await new Promise((resume) => setTimeout(resume));
         rested = performance.now();
       }
       return turn === this.turn;
     };
+    data.rollout ??= await Measures.rollout(run, pause);
+    if (!data.rollout) return;
+    this.page.decision.draw();
     const evidence = await Measures.evidence(this.engine, data, data.pixels, data.logits, pause);
     if (!evidence) return;
     data.evidence = evidence;
@@ -269,6 +277,7 @@ Lapis.Live = class {
     const video = byId("video");
     if (video.videoWidth) {
       const run = this.explain(Lapis.pixels(video, video.videoWidth, video.videoHeight), "camera");
+      run.data.rolloutSays = "The rollout waits until the camera stops.";
       run.data.evidenceSays = "The evidence takes many runs and waits until the camera stops.";
       this.page.show(run);
       this.sayTime();

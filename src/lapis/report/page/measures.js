@@ -4,22 +4,22 @@
 const Measures = {};
 
 /** How many codes of a part of the run are not zero. */
-Measures.spikes = (codes) => {
+Measures.spikes = (codes, from, to) => {
   let count = 0;
-  for (const code of codes) count += code !== 0;
+  for (let n = from; n < to; n++) if (codes[n]) count += 1;
   return count;
 };
 
-/** How many neurons fired at each point of each block. */
+/** How many values spike at each point of each block. */
 Measures.fired = (run) => {
   const of = (block, point) => {
     const start = run.starts.get(`${block} ${point}`);
-    return Measures.spikes(run.codes.subarray(start, start + run.data.neurons[point]));
+    return Measures.spikes(run.codes, start, start + run.data.neurons[point]);
   };
   return Object.fromEntries(run.data.points.map((point) => [point, run.data.blocks.map((block) => of(block, point))]));
 };
 
-/** The share of neurons that fired at each point, over all blocks. */
+/** The share of values that spike at each point, over all blocks. */
 Measures.activities = ({ neurons }, fired) =>
   Object.fromEntries(
     Object.entries(fired).map(([point, counts]) => [
@@ -44,19 +44,29 @@ Measures.energy = (rule, activities) => {
   return { ...rule, rows, energy_mj, ratio: energy_mj ? rule.dense_energy_mj / energy_mj : null };
 };
 
-/** r = e prod (I + A) / 2 from the last block to the first; A is the mean of the heads' rows, each scaled to sum to one. */
-Measures.rollout = (run) => {
+/**
+ * r = e prod (I + A) / 2 from the last block to the first; A is the mean of the heads' rows, each scaled to sum to one.
+ * `pause` is awaited before every block; when it gives false, the rest is left and the result is null.
+ */
+Measures.rollout = async (run, pause) => {
   const { N, H, data } = run;
   let share = new Float64Array(N);
   if (data.decides === "patches") share.fill(1 / (N - 1), 1);
   else share[0] = 1;
+  const [D, A] = [new Int32Array(N), new Float64Array(N)];
   for (const block of [...data.blocks].reverse()) {
+    if (!(await pause())) return null;
     const moved = new Float64Array(N);
-    for (let i = 0; i < N; i++) {
-      if (!share[i]) continue;
-      for (let head = 0; head < H; head++) {
-        const A = Measures.relative(run, block, head, run.distances(block, head, i));
-        const scale = share[i] / H / A.reduce((a, b) => a + b, 0);
+    for (let head = 0; head < H; head++) {
+      const relative = Measures.relative(run, block, head);
+      for (let i = 0; i < N; i++) {
+        if (!share[i]) continue;
+        run.distances(block, head, i, D);
+        let nearest = D[0];
+        for (let j = 1; j < N; j++) if (D[j] < nearest) nearest = D[j];
+        let sum = 0;
+        for (let j = 0; j < N; j++) sum += A[j] = relative(D[j], nearest);
+        const scale = share[i] / H / sum;
         for (let j = 0; j < N; j++) moved[j] += scale * A[j];
       }
     }
@@ -65,12 +75,15 @@ Measures.rollout = (run) => {
   return Array.from(share);
 };
 
-/** Affinities relative to a power of two near the largest, so that no row underflows. */
-Measures.relative = (run, block, head, D) => {
-  const nearest = Math.min(...D);
-  if (run.data.tau) return D.map((d) => Math.exp((nearest - d) / run.tau(block, head)));
-  const { us, es } = run.membrane(block, head);
-  return D.map((d) => us[d] * 2 ** (es[nearest] - es[d]));
+/** The affinity at a distance, relative to a power of two near that of the nearest key, so that no row underflows. */
+Measures.relative = (run, block, head) => {
+  if (!run.data.tau) {
+    const { us, es } = run.membrane(block, head);
+    return (d, nearest) => us[d] * 2 ** (es[nearest] - es[d]);
+  }
+  const tau = run.tau(block, head);
+  const table = [];
+  return (d, nearest) => (table[d - nearest] ??= Math.exp((nearest - d) / tau));
 };
 
 /** Logits less their mean, as evidence.py has scores. */

@@ -124,11 +124,10 @@ Lapis.Run = class {
   }
 
   /** D_ij for one query and all keys, the delay of the place included. */
-  distances(block, head, i) {
+  distances(block, head, i, sums = new Array(this.N)) {
     const { codes, N, C, delays } = this;
     const width = this.width("k");
     const q = this.head(block, "q", i, head);
-    const sums = new Array(N);
     // Plain loops: a network has many rows, and the live page asks for all of them.
     for (let j = 0, at = this.starts.get(`${block} k`) + head * C; j < N; j++, at += width) {
       let sum = delays ? this.delay(block, head, i, j) : 0;
