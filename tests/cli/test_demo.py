@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -132,43 +131,18 @@ def test_without_torch_the_story_is_whole_but_for_the_race(packed: Path, tmp_pat
     assert facts["checks_passed"] is True
 
 
-def test_training_leads_to_a_packed_model_and_unseen_images(tmp_path: Path) -> None:
+def test_training_leads_to_a_packed_model(tmp_path: Path) -> None:
     settings = ("optim.epochs=0.2", "optim.warmup_epochs=0", "model.depth=1", "model.image_size=16")
     lines: list[str] = []
     path, training = demo.train_smoke(tmp_path, lambda step, line: lines.append(step), True, settings)
     network = pack.load(path)
     assert network.exact
     assert network.class_names == CIFAR10_CLASSES
-    assert network.trained_slice == tuple(range(320))
     assert "320 images" in training
     assert lines == ["train", "pack"]
     results = demo.run_checks(path, training, tmp_path, 0.0, lambda step, line: None)
     assert results.equality.passed
-    assert results.accuracy.images == 80
-
-
-def test_a_packed_model_is_tested_on_images_that_it_was_not_trained_on(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    network = dataclasses.replace(pack.load(packed), trained_slice=tuple(range(320)))
-    path = tmp_path / "smoke.safetensors"
-    pack.save(path, network)
-    assert main(["demo", "--model", str(path), "--out", str(tmp_path / "out")]) == EXIT_OK
-    printed = capsys.readouterr().out
-    assert "of 80 test images" in printed
-    assert "320 images left out: the network was trained on them" in printed
-    images, labels = load_sample()
-    right = (Session(network).run(images[320:]).argmax(axis=1) == labels[320:]).sum()
-    assert f"{100 * right / 80:.2f} % top-1" in printed
-
-
-def test_a_model_trained_on_nearly_all_packaged_images_is_refused(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "all.safetensors"
-    pack.save(path, dataclasses.replace(pack.load(packed), trained_slice=tuple(range(395))))
-    assert main(["demo", "--model", str(path), "--out", str(tmp_path / "out")]) == EXIT_BAD_INPUT
-    assert "all but 5 of the packaged images" in capsys.readouterr().err
+    assert results.accuracy.images == 400
 
 
 def test_a_network_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,6 @@ def test_shards_of_a_packed_network_merge_to_the_whole(
         "activity",
         "config",
         "classes_matched",
-        "trained_on",
     )
     assert {name: merged[name] for name in kept} == {name: whole[name] for name in kept}
     assert merged["energy"] == whole["energy"]

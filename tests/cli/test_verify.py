@@ -15,8 +15,6 @@ import pytest
 from lapis import native
 from lapis.cli import main
 from lapis.convert.fold import from_model
-from lapis.data.cifar_sample import load_sample
-from lapis.deploy import integer
 from lapis.deploy.simulate import Simulator
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from lapis.nn import save_network
@@ -50,22 +48,6 @@ def test_every_executor_is_compared_at_every_point(checkpoint: Path, capsys: pyt
     assert (trained["tolerance"], trained["codes_differing"], trained["images_with_other_logits"]) == ("equal", 0, 0)
     assert len(spikes["points"]) == 2 * 7
     assert set(record["top1"]) == set(record["executors"])
-
-
-def test_images_that_the_network_was_trained_on_are_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, _ = small_model(CONFIG)
-    save_network(tmp_path / "run.safetensors", model, {"trained_slice": list(range(395))})
-    words = ["verify", str(tmp_path / "run.safetensors"), "-n", "16", "--only", "spikes", "--quiet"]
-    code, record = _run([*words, "--json"], capsys)
-    assert (code, record["images"], record["trained_on"]) == (EXIT_OK, 5, 395)
-    resize = from_model(model).preprocess.resize
-    images, labels = (part[395:] for part in load_sample())
-    logits = integer.run(from_model(model), np.stack([resize(image) for image in images]))
-    assert record["top1"]["integers"] == 100 * (logits.argmax(axis=1) == labels).sum() / 5
-    assert main(words) == EXIT_OK
-    assert "395 images left out: the network was trained on them" in capsys.readouterr().out
 
 
 def test_the_engine_can_stand_in_for_the_integer_model(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,7 +232,6 @@ def facts(results: DemoResults) -> dict[str, Any]:
             {"shows": photo.shows, "credit": photo.credit, "answers": [{"name": n, "score": s} for n, s in top]}
             for photo, top in results.photos.answers
         ],
-        "trained_on": len(subject.network.trained_slice),
         "accuracy": results.accuracy.to_dict(),
         "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
         "checks_passed": results.equality.passed,

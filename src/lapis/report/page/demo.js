@@ -70,7 +70,6 @@ function answers() {
   );
   byId("answers-says").textContent =
     `The first images of the packaged CIFAR-10 sample, classified by ${data.engine}. ` +
-    (data.trained_on ? `The ${data.trained_on} images that the network was trained on are left out. ` : "") +
     `Over all ${data.accuracy.images}: ` +
     `top-1 ${data.accuracy.top1.toFixed(2)} %, top-5 ${data.accuracy.top5.toFixed(2)} %.`;
   byId("explain").href = data.explain;
