@@ -22,8 +22,8 @@ from lapis._util.files import csv_text, write_text
 from lapis.config import Coding, CodingByPoint
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.train import load_recipe
-from lapis.train.continued import train_or_continue
 from lapis.train.distributed import join, leave
+from lapis.train.resume import train_or_resume
 
 # The layers whose inputs have a goal. Queries and keys have none: the relation compares them whether they fire or not.
 DRIVING = ("attention_in", "v", "readout", "mlp_in")
@@ -96,7 +96,7 @@ def run_study(
                 changes = [*settings, *row.settings, f"seed={seed}"]
                 changes += [f"start={_folder(out, row.after, seed)}"] if row.after else []
                 made = load_recipe(recipe + row.stage).with_overrides(changes)
-                summary = train_or_continue(made, data, _folder(out, row.name, seed), processes)
+                summary = train_or_resume(made, data, _folder(out, row.name, seed), processes)
                 if summary["interrupted"]:
                     return None
                 records.append(_record(row.name, seed, summary))

@@ -1,6 +1,6 @@
 """What turned axes are worth before any training: `python research/turned_axes.py --data DIR`.
 
-Prints, for a deployed model as it is and turned (lapis.nn.basis), which share of the power of its values lies in the
+Prints, for a deployed model as it is and turned (lapis.nn.rotation), which share of the power of its values lies in the
 smaller half of them, and its accuracy under deadlines that are chosen for a goal of activity: for each point alike, or
 for all together where the answer suffers least (docs/results.md).
 """
@@ -20,14 +20,14 @@ from lapis.config import MinCodeByPoint
 from lapis.convert import from_model
 from lapis.data.images import spread
 from lapis.data.open import open_images, resized_batches
-from lapis.nn.basis import find_sparse_basis
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.nn.rotation import rotate_basis
 from lapis.runtime import Session
 from lapis.train.distributed import Processes
 from lapis.train.recipe import Sparsity
-from lapis.train.sparsity import Meter, Silencer
+from lapis.train.sparsity import DeadlineScheduler
 
 POINTS = ("attention_in", "v", "readout", "mlp_in")
 GOALS = (1.0, 0.65, 0.5, 0.4)
@@ -48,14 +48,14 @@ def main() -> None:
     for turned in (False, True):
         model = opened.model().eval()
         if turned:
-            find_sparse_basis(model, images)
+            rotate_basis(model, images)
         print("turned" if turned else "as it is")
         for point, share in small_power(model, images).items():
             print(f"  {point}: {share:.3f} of the power in the smaller half of the values")
         for weigh in (False, True):
             print("  where the answer suffers least" if weigh else "  each point alike")
             for goal in GOALS:
-                silence(model, images, Sparsity(goal, v=goal, readout=goal, mlp_in=goal, weigh=weigh))
+                silence(model, images, Sparsity(goal, v=goal, readout=goal, mlp_in=goal, sensitivity_weighted=weigh))
                 session = Session(from_model(model, preprocess, opened.class_names))
                 right = sum(int((session.run(pixels).argmax(axis=1) == labels).sum()) for pixels, labels in test)
                 share = 100 * right / sum(len(labels) for _, labels in test)
@@ -84,13 +84,13 @@ def small_power(model: LapisViT, images: Tensor) -> dict[str, float]:
 def silence(model: LapisViT, images: Tensor, sparsity: Sparsity) -> None:
     """Give the network the minimum codes with which a run that has arrived at its goals would begin."""
     model.set_min_code(MinCodeByPoint())
-    meter = Meter(model, Processes(0, 1, torch.device("cpu")))
-    silencer = Silencer(model, sparsity, total=1)
-    silencer.weigh(images, meter)
-    meter.start()
-    model.eval()(images)
-    if silencer.goals:
-        silencer.update(1, meter.stop())
+    scheduler = DeadlineScheduler(model, sparsity, 1, Processes(0, 1, torch.device("cpu")), images)
+    model.eval()
+    scheduler.counter.start()
+    model(images)
+    counts = scheduler.counter.stop()
+    if scheduler.goals:
+        scheduler.move(1, counts)
 
 
 if __name__ == "__main__":

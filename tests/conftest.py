@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lapis.train.processor import spare_matrix_unit
+from lapis.train.onednn import avoid_broken_amx
 from tests.skipped import summary_lines
 
 # Before any test lets torch compute.
-spare_matrix_unit()
+avoid_broken_amx()
 
 # The data of whoever runs the tests is not theirs.
 os.environ.pop("LAPIS_DATA", None)

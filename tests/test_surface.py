@@ -26,7 +26,7 @@ SURFACE: dict[str, set[str]] = {
     "lapis.nn": {
         "ActivationQuantizer", "Calibrated", "DistanceRelation", "DotProduct", "LapisAttention", "LapisViT",
         "Mixer", "Pairwise", "Relation", "TableRelation", "calibrate",
-        "fold_offsets", "import_timm", "is_calibrated", "lift", "load_backbone", "load_network", "register_relation",
+        "fold_offsets", "import_timm", "is_calibrated", "load_backbone", "load_network", "register_relation",
         "replace_attention", "save_network",
     },
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},

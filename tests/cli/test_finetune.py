@@ -123,7 +123,7 @@ def test_the_plan_comes_first_and_the_report_last(
 def test_a_stopped_fine_tuning_continues_with_the_same_command_to_the_same_bytes(
     pictures: Path, dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = ["--set", "keep.log_steps=1", "--epochs", "6", "--threads", "1", "--quiet"]
+    settings = ["--set", "checkpoint.log_steps=1", "--epochs", "6", "--threads", "1", "--quiet"]
     words = ["finetune", str(pictures), "--start", dense, *settings]
     process = subprocess.Popen([sys.executable, "-m", "lapis.cli", *words, "--out", str(tmp_path / "cut")])
     steps, deadline = tmp_path / "cut" / "1_exact" / "steps.csv", time.monotonic() + PATIENCE_SECONDS

@@ -1,11 +1,7 @@
-"""Blocks that are computed again in the backward pass, and compiled ones, learn what plain blocks learn."""
+"""Blocks that are computed again in the backward pass learn what plain blocks learn."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lapis.nn import LapisViT, model
-from lapis.nn.block import Block
+from lapis.nn import LapisViT
 from lapis.nn.model import PatchEmbed
 from lapis.nn.recompute import recomputing
 from tests.networks import small_config, small_model
@@ -24,8 +19,6 @@ CHANGES: list[dict[str, Any]] = [
     {"style": "beit", "coding": {"v": "offset"}},
     {"relation": "gaussian", "row_scale": "exact", "mean_pool": True},
 ]
-# Set where a test has its process to itself.
-ALONE = "LAPIS_TEST_ALONE"
 
 
 def gradients(network: LapisViT, autocast: bool = False) -> dict[str, Tensor]:
@@ -83,60 +76,6 @@ def test_a_block_knows_when_it_is_computed_again() -> None:
     network(torch.randn(1, 3, 8, 8)).sum().backward()
     assert seen == [False, True]
     assert not recomputing()
-
-
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Blocks are compiled without inductor, which needs minutes: torch traces them and runs what it traced."""
-    traced: list[Any] = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        traced.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(model._call, dynamic=False, fullgraph=True, backend=backend)
-    monkeypatch.setattr(model, "compiled_block", lambda: compiled)
-    return traced
-
-
-def test_compiled_blocks_hold_in_a_process_of_their_own() -> None:
-    """The compiler stays in a process that has used it, and other tests crashed there."""
-    asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "one_graph"]
-    done = subprocess.run(asked, env={**os.environ, ALONE: "1"}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(CHANGES[:2])} passed" in done.stdout
-
-
-# The compiler hides this warning of its own while it traces; here warnings are errors, which it cannot hide.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-@pytest.mark.skipif(ALONE not in os.environ, reason="runs in a process of its own")
-@pytest.mark.parametrize("changes", CHANGES[:2], ids=str)
-def test_blocks_compile_to_one_graph_without_a_break_and_learn_the_same(
-    changes: dict[str, Any], graphs: list[Any]
-) -> None:
-    torch._dynamo.reset()
-    network, _ = small_model(small_config(depth=3, **changes))
-    network.train()
-    plain = gradients(network)
-    network.compiled = True
-    assert same(plain, gradients(network))
-    network.recompute = True
-    assert same(plain, gradients(network))
-    assert len(graphs) == 1  # all blocks share it, and computing again takes the same
-    called = {str(node.target) for node in graphs[0].graph.nodes}
-    assert not any("frexp" in name for name in called)  # inductor's code for it does not compile on a CPU
-
-
-def test_nothing_is_compiled_or_computed_again_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> Callable[[Block, Tensor], Tensor]:
-        raise AssertionError
-
-    monkeypatch.setattr(model, "compiled_block", refuse)
-    network, _ = small_model(small_config())
-    network.compiled = network.recompute = True
-    with torch.no_grad():
-        network(torch.randn(1, 3, 8, 8))
-    network.watch(torch.randn(1, 3, 8, 8))
 
 
 def test_tokens_are_the_same_with_channels_last_and_need_no_copy() -> None:

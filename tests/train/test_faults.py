@@ -22,11 +22,11 @@ import pytest
 
 from lapis._util.run_layout import LAST_FILE, LOCK_FILE, PREVIOUS_STATE_FILE, STATE_FILE
 from lapis.errors import EXIT_BAD_INPUT, LapisError
-from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe
+from lapis.train.state import load_state
 
 Micro = Callable[..., Recipe]
 RunMicro = Callable[..., dict[str, Any]]
@@ -34,7 +34,7 @@ RunMicro = Callable[..., dict[str, Any]]
 KILLS = int(os.environ.get("LAPIS_KILLS", "6"))
 PATIENCE_SECONDS = 300
 # Forty steps with a state after every second one.
-SETTINGS = ("optim.epochs=10", "keep.save_steps=2", "keep.evaluate_epochs=2", "optim.ema=0.9")
+SETTINGS = ("optim.epochs=10", "checkpoint.save_steps=2", "checkpoint.evaluate_epochs=2")
 
 
 def record(folder: Path) -> list[dict[str, str]]:
@@ -133,11 +133,11 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
 
 
 def test_two_damaged_states_are_one_error(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    run_micro(micro("keep.save_steps=2"), tmp_path)
+    run_micro(micro("checkpoint.save_steps=2"), tmp_path)
     for name in (STATE_FILE, PREVIOUS_STATE_FILE):
         (tmp_path / name).write_bytes(b"noise")
     with pytest.raises(LapisError, match=r"cannot be read"):
-        run_micro(micro("keep.save_steps=2"), tmp_path, resume=True)
+        run_micro(micro("checkpoint.save_steps=2"), tmp_path, resume=True)
 
 
 def command(settings: tuple[str, ...], out: Path, *options: str) -> list[str]:
@@ -201,16 +201,16 @@ def test_a_read_only_folder_is_refused_before_anything_is_trained(
 PARTNER_KILLED = """
 import os, signal, sys
 from lapis.cli import main
-from lapis.train.loop import Run
+from lapis.train.step import OptimizerStep
 
-step = Run._step
+take = OptimizerStep.__call__
 
-def step_or_die(run, parts, logged):
-    if run.progress.step == 5 and os.environ["RANK"] == "1":
+def step_or_die(self, parts, step, watch):
+    if step == 5 and os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
-    return step(run, parts, logged)
+    return take(self, parts, step, watch)
 
-Run._step = step_or_die
+OptimizerStep.__call__ = step_or_die
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -218,7 +218,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_run_whose_partner_is_killed_says_so_and_can_be_resumed(
     tmp_path: Path, micro: Micro, alone: Processes, micro_settings: tuple[str, ...]
 ) -> None:
-    script, out, settings = tmp_path / "killed.py", tmp_path / "run", ("keep.save_steps=2",)
+    script, out, settings = tmp_path / "killed.py", tmp_path / "run", ("checkpoint.save_steps=2",)
     script.write_text(PARTNER_KILLED)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),

@@ -21,12 +21,11 @@ from PIL import Image
 from lapis import models
 from lapis._util.run_layout import STATE_FILE, STEPS_FILE
 from lapis.errors import EXIT_INTERRUPTED, LapisError
-from lapis.nn import model
-from lapis.train.checkpoint import load_state
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
 from lapis.train.recipe import Recipe
+from lapis.train.state import load_state
 
 Micro = Callable[..., Recipe]
 RunMicro = Callable[..., dict[str, Any]]
@@ -66,7 +65,7 @@ def test_a_killed_run_resumes_bit_for_bit(
     tmp_path: Path, micro: Micro, run_micro: RunMicro, micro_settings: tuple[str, ...]
 ) -> None:
     # Long enough that the signals land inside the run, with states between the log's rows.
-    settings = ("optim.epochs=20", "keep.save_steps=3", "keep.evaluate_epochs=5", "optim.ema=0.9")
+    settings = ("optim.epochs=20", "checkpoint.save_steps=3", "checkpoint.evaluate_epochs=5")
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run_micro(micro(*settings), whole)
     assert signal_at(start((*micro_settings, *settings), broken), broken, 8, signal.SIGKILL) == -signal.SIGKILL
@@ -85,7 +84,7 @@ def test_a_killed_run_resumes_bit_for_bit(
 
 
 def test_a_run_learns_its_images_and_leaves_a_full_record(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    summary = run_micro(micro("optim.epochs=30", "keep.evaluate_epochs=10"), tmp_path)
+    summary = run_micro(micro("optim.epochs=30", "checkpoint.evaluate_epochs=10"), tmp_path)
     rows = read_steps(tmp_path)
     assert [int(row["step"]) for row in rows] == list(range(1, 121))
     first, last = (np.mean([float(row["loss"]) for row in part]) for part in (rows[:8], rows[-8:]))
@@ -119,29 +118,6 @@ def test_accumulated_parts_give_the_step_of_a_whole_batch(tmp_path: Path, micro:
         assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=2e-3)
 
 
-# The compiler hides this warning of its own while it traces; here warnings are errors, which it cannot hide.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-def test_compiled_blocks_that_are_computed_again_take_the_same_steps(
-    tmp_path: Path, micro: Micro, run_micro: RunMicro, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Without inductor, which needs minutes: torch traces a block and runs what it traced.
-    compiled = torch.compile(model._call, dynamic=False, fullgraph=True, backend="eager")
-    calls: list[object] = []
-
-    def counted() -> Callable[..., torch.Tensor]:
-        calls.append(None)
-        return compiled
-
-    monkeypatch.setattr(model, "compiled_block", counted)
-    settings = ("keep.log_steps=4", "optim.precision=bf16")
-    run_micro(micro(*settings), tmp_path / "plain")
-    assert not calls
-    run_micro(micro(*settings, "optim.compile=true", "optim.recompute=true"), tmp_path / "compiled")
-    assert len(calls) == 6 * 2  # two of the eight steps are logged and count spikes; each other runs both blocks
-    assert record(tmp_path / "compiled") == record(tmp_path / "plain")
-    assert scores(tmp_path / "compiled") == scores(tmp_path / "plain")
-
-
 def test_distillation_runs_from_a_teacher_that_a_run_left(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
     run_micro(micro("model.relation=dot", "model.quantize=false"), tmp_path / "teacher")
     teacher = f"distill.teacher={tmp_path / 'teacher'}"
@@ -166,16 +142,11 @@ def test_mixed_precision_trains_and_every_augmentation_is_on(tmp_path: Path, mic
     assert all(np.isfinite(float(row["loss"])) for row in read_steps(tmp_path))
 
 
-def test_a_network_knows_the_packaged_images_that_it_and_its_start_were_trained_on(
-    tmp_path: Path, micro: Micro, run_micro: RunMicro
-) -> None:
-    deployed = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6")
-    run_micro(micro("data.limit=16", "optim.epochs=1"), tmp_path / "first")
-    assert models.open(tmp_path / "first").trained_slice == tuple(range(0, 320, 20))
-    start = f"start={tmp_path / 'first'}"
-    run_micro(micro(start, "data.limit=32", "optim.epochs=1", *deployed), tmp_path / "second")
-    network = models.open(tmp_path / "second").network()
-    assert network.trained_slice == tuple(range(0, 320, 10))
+def test_the_smoke_recipe_tests_on_images_that_it_did_not_see(micro: Micro, alone: Processes, tmp_path: Path) -> None:
+    run = Run(micro("data.limit=0", "data.test_limit=0"), None, tmp_path, alone, quiet=True)
+    seen = {run.train_images.read(index).tobytes() for index in range(len(run.train_images))}
+    assert len(seen) == len(run.train_images) == 320
+    assert not any(run.test_images.read(index).tobytes() in seen for index in range(len(run.test_images)))
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
@@ -198,7 +169,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_state(
     tmp_path: Path, micro: Micro, run_micro: RunMicro
 ) -> None:
     with pytest.raises(LapisError, match=r"loss is (nan|inf).*lower optim\.lr"):
-        run_micro(micro("optim.lr=1e20", "optim.warmup_epochs=0", "optim.clip=0", "keep.save_steps=1"), tmp_path)
+        run_micro(micro("optim.lr=1e20", "optim.warmup_epochs=0", "optim.clip=0", "checkpoint.save_steps=1"), tmp_path)
     state = load_state(tmp_path)["objective"]
     assert state["student.head.weight"].isfinite().all()
 
@@ -207,16 +178,16 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_last_good_state(
     tmp_path: Path, micro: Micro, alone: Processes
 ) -> None:
     run = Run(micro(), None, tmp_path, alone, quiet=True)
-    run._save(1.0)
+    run.state.save(tmp_path)
     good = (tmp_path / STATE_FILE).read_bytes()
-    run.progress.step = 3
+    run.state.progress.step = 3
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     # A file may not grow beyond a third of the state: writing fails as it does on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 3, hard))
     try:
         with pytest.raises(LapisError, match=r"cannot save the run's state.*untouched"):
-            run._save(2.0)
+            run.state.save(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)
@@ -262,17 +233,17 @@ def test_unreadable_images_are_listed_and_too_many_stop_the_run(tmp_path: Path, 
 def test_the_random_state_of_torch_is_part_of_a_run(tmp_path: Path, micro: Micro, alone: Processes) -> None:
     run = Run(micro(), None, tmp_path, alone, quiet=True)
     torch.manual_seed(99)
-    run._save(0.0)
+    run.state.save(tmp_path)
     expected = torch.rand(3)
     torch.rand(7)
-    run.restore(load_state(tmp_path))
+    run.state.restore(load_state(tmp_path))
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_lifted_start_may_ignore_mean_values_too(tmp_path: Path, alone: Processes, micro: Micro) -> None:
-    lifted = ("lift=true", "model.coding.v=unsigned", "model.row_scale=pow2")
+def test_a_shifted_start_may_remove_mean_values_too(tmp_path: Path, alone: Processes, micro: Micro) -> None:
+    shifted = ("shift_to_unsigned=true", "model.coding.v=unsigned", "model.row_scale=pow2")
     plain, blind = (
-        Run(micro(*lifted, f"ignore_mean={setting}"), None, tmp_path, alone, quiet=True).student
+        Run(micro(*shifted, f"remove_value_mean={setting}"), None, tmp_path, alone, quiet=True).student
         for setting in ("false", "true")
     )
     for one, other in zip(plain.blocks, blind.blocks, strict=True):

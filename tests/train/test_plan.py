@@ -78,7 +78,7 @@ def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImage
         str(tmp_path / "out" / name) for name in ("start.safetensors", "1_exact", "2_pow2")
     ]
     assert [recipe.optim.epochs for recipe in made.stages.values()] == [8.0, 2.0, 4.0]
-    assert all(recipe.keep.evaluate_epochs == recipe.optim.epochs for recipe in made.stages.values())
+    assert all(recipe.checkpoint.evaluate_epochs == recipe.optim.epochs for recipe in made.stages.values())
     assert {recipe.model.classes for recipe in made.stages.values()} == {2}
     assert made.steps("exact") == 8 * (80 // made.stages["exact"].optim.batch)
 

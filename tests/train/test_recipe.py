@@ -11,7 +11,7 @@ from lapis.config import CodingByPoint
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.train import recipes
-from lapis.train.recipe import completed, differences
+from lapis.train.recipe import differences
 
 SMOKE = recipes.load("smoke")
 
@@ -56,14 +56,6 @@ def test_imagenet_recipes_hold_the_numbers_of_the_paper(
         model = recovery.model
         assert (model.row_scale, model.readout, model.weight_bits) == ("pow2", "spikes", bits)
     assert recipes.load(f"{name}_w6").augment.mix_prob == 0.1
-
-
-def test_a_recipe_of_before_has_the_defaults_of_settings_that_came_later() -> None:
-    saved = SMOKE.to_dict()
-    del saved["optim"]["relation_scale"], saved["model"]["top_k"], saved["draw_qk"]
-    assert differences(completed(saved), SMOKE.to_dict()) == []
-    changed = SMOKE.with_overrides(["optim.relation_scale=30"]).to_dict()
-    assert differences(completed(saved), changed) == ["optim.relation_scale: 1.0 against 30.0"]
 
 
 def test_every_deployed_stage_can_run_in_integers() -> None:
@@ -118,9 +110,9 @@ def test_a_bad_override_says_what_is_allowed(setting: str, message: str) -> None
         SMOKE.with_overrides([setting])
 
 
-def test_lifted_and_turned_axes_exclude_each_other() -> None:
-    with pytest.raises(LapisError, match=r"lift and sparsity\.basis"):
-        SMOKE.with_overrides(["lift=true", "sparsity.basis=true"])
+def test_shifted_and_rotated_axes_exclude_each_other() -> None:
+    with pytest.raises(LapisError, match=r"shift_to_unsigned and sparsity\.rotate_basis"):
+        SMOKE.with_overrides(["shift_to_unsigned=true", "sparsity.rotate_basis=true"])
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""Silence is learned: minimum codes follow the goals, a penalty lowers values, and a resumed run does the same."""
+"""Silence is learned: minimum codes follow the goals, and a resumed run does the same."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ import torch
 
 from lapis import models
 from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
-from lapis.config import MinCodeByPoint, preset
-from lapis.convert.torch_executor import as_executor
+from lapis.config import MinCodeByPoint
 from lapis.errors import LapisError
-from lapis.nn.quantizer import ActivationQuantizer, keep_largest, required
+from lapis.nn.quantizer import ActivationQuantizer
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
 from lapis.train.recipe import Recipe, Sparsity
-from lapis.train.sparsity import Meter, Silencer, activities, mean_activity, min_code_for, spike_prices
+from lapis.train.sparsity import (
+    ActivityCounter,
+    DeadlineScheduler,
+    activities,
+    mean_activity,
+    min_code_for,
+)
 from tests.networks import shaken_network, small_config, small_model
 
 Micro = Callable[..., Recipe]
@@ -35,7 +40,7 @@ def counted(*rows: list[int]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def test_min_code_are_the_lowest_that_reach_the_goal_in_one_block() -> None:
+def test_minimum_codes_are_the_lowest_that_reach_the_goal_in_one_block() -> None:
     table = counted([10, 40, 30, 15, 5])
     assert min_code_for(table, 0.9) == (1,)
     assert min_code_for(table, 0.89) == (2,)
@@ -63,14 +68,14 @@ def test_goals_are_reached_by_as_few_silenced_codes_as_needed() -> None:
         assert goal - 100 / float(table.sum()) <= fired <= goal
 
 
-def test_a_meter_counts_what_would_fire_without_deadlines(alone: Processes) -> None:
+def test_a_counter_counts_what_would_fire_without_deadlines(alone: Processes) -> None:
     model, _ = small_model(small_config(min_code={"v": 3}, coding={"v": "signed"}))
-    meter = Meter(model, alone)
-    meter.start()
+    counter = ActivityCounter(model, alone)
+    counter.start()
     torch.manual_seed(1)
     pixels = torch.rand(3, 3, 8, 8)
     codes = model.watch(pixels).trace
-    counts = meter.stop()
+    counts = counter.stop()
     assert set(counts) == {"attention_in", "qk", "v", "readout", "mlp_in", "mlp_hidden"}
     for block in range(2):
         seen = np.abs(codes[block, "v"])
@@ -79,107 +84,34 @@ def test_a_meter_counts_what_would_fire_without_deadlines(alone: Processes) -> N
     assert activities(model, counts)["v"] == pytest.approx(np.mean([(codes[b, "v"] != 0).mean() for b in (0, 1)]))
 
 
-def test_a_silencer_goes_down_in_a_straight_line_and_then_holds() -> None:
+def test_a_scheduler_goes_down_in_a_straight_line_and_then_holds(alone: Processes) -> None:
     model, _ = small_model(small_config())
-    silencer = Silencer(model, Sparsity(v=0.2, ramp=0.5, settle=0.8, every=2), total=100)
-    silencer.first = {"v": 0.6}
-    assert [silencer.targets(step)["v"] for step in (0, 25, 50, 90)] == pytest.approx([0.6, 0.4, 0.2, 0.2])
-    assert [step for step in range(100) if silencer.due(step)] == list(range(0, 81, 2))
+    scheduler = DeadlineScheduler(model, Sparsity(v=0.2, ramp=0.5, freeze_after=0.8, every=2), 100, alone)
+    scheduler.first = {"v": 0.6}
+    assert [scheduler.targets(step)["v"] for step in (0, 25, 50, 90)] == pytest.approx([0.6, 0.4, 0.2, 0.2])
+    assert [step for step in range(100) if scheduler.due(step)] == list(range(0, 81, 2))
 
 
-def test_a_penalty_pulls_values_down_only_above_the_goal(alone: Processes) -> None:
-    model, _ = small_model(small_config(coding={"mlp_in": "signed"}))
-    meter = Meter(model, alone)
-    meter.smoothing = True
-    for goal, pulls in ((0.01, True), (0.999, False)):
-        silencer = Silencer(model, Sparsity(mlp_in=goal, ramp=0.5, penalty=1.0), total=10)
-        silencer.first = {"mlp_in": 0.999}
-        model.zero_grad()
-        model(torch.rand(3, 3, 8, 8))
-        silencer.penalty(10, meter.smooth_activities()).backward()
-        gradient = model.blocks[0].norm2.weight.grad
-        assert gradient is not None
-        assert bool((gradient != 0).any()) is pulls
-
-
-def test_the_gap_of_queries_and_keys_is_that_of_their_means_in_windows(alone: Processes) -> None:
-    model, images = shaken_network(small_config(depth=2))
-    model(images)
-    meter = Meter(model, alone)
-    meter.comparing = True
-    width = model.config.width
-    with torch.no_grad():  # the same q and k for every token: what the biases say
-        for block in model.blocks:
-            step = required(block.attn.qk).step
-            block.attn.qkv.weight.zero_()
-            block.attn.qkv.bias[:width] = 3 * step
-            block.attn.qkv.bias[width : 2 * width] = -2 * step
-    model(images)
-    gap = meter.query_key_gap()
-    assert float(gap.detach()) == pytest.approx((5 / model.config.window) ** 2, rel=1e-3)
-    gap.backward()
-    gradient = model.blocks[0].attn.qkv.bias.grad
-    assert gradient is not None
-    assert (gradient[:width] > 0).all(), "queries are pulled down"
-    assert (gradient[width : 2 * width] < 0).all(), "keys are pulled up"
-
-
-def test_a_pull_brings_queries_and_keys_together(tmp_path: Path, alone: Processes, micro: Micro) -> None:
-    gaps = {}
-    for pull in (0, 100):
-        recipe = micro(f"optim.pull={pull}", "optim.lr=1e-3", "keep.log_steps=1000")
-        run = Run(recipe, None, tmp_path / str(pull), alone, quiet=True)
-        run.run()
-        run.meter.comparing = True
-        run.student(run._calibration_images())
-        gaps[pull] = float(run.meter.query_key_gap().detach())
-    assert gaps[100] < 0.5 * gaps[0]
-
-
-def test_a_pull_needs_spikes_that_can_be_seen(micro: Micro) -> None:
-    with pytest.raises(LapisError, match="compile=false"):
-        micro("optim.pull=1", "optim.compile=true")
-    with pytest.raises(LapisError, match="networks that spike"):
-        micro("optim.pull=1", "model.quantize=false", "model.relation=dot")
-
-
-@pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_blocks_that_are_computed_again_are_counted_once(
-    micro: Micro, alone: Processes, tmp_path: Path, penalty: float
-) -> None:
+def test_blocks_that_are_computed_again_are_counted_once(micro: Micro, alone: Processes, tmp_path: Path) -> None:
     seen = []
     for again in ("false", "true"):
-        recipe = micro(*GOALS, f"sparsity.penalty={penalty}", "sparsity.every=1", f"optim.recompute={again}")
+        recipe = micro(*GOALS, "sparsity.every=1", f"optim.recompute={again}")
         run = Run(recipe, None, tmp_path / again, alone, quiet=True)
-        run.progress.step = 4  # the penalty grows from 0
-        for part, _ in zip(run.batches.epoch(0, 0, run.lanes), range(2), strict=False):
-            values, norm, _ = run._step(part, logged=True)
-        gradients = [p.grad for p in run.objective.parameters() if p.grad is not None]
-        seen.append((values, norm, run.activity, run.student.config.min_code, gradients))
-    assert seen[0][:4] == seen[1][:4]
-    assert all(one.equal(two) for one, two in zip(seen[0][4], seen[1][4], strict=True))
-
-
-def test_goals_and_compiled_blocks_exclude_each_other(micro: Micro) -> None:
-    with pytest.raises(LapisError, match=r"sparsity.v=0.4.*set one of them"):
-        micro("optim.compile=true", "sparsity.v=0.4")
-
-
-def test_a_spike_is_priced_by_the_targets_it_reaches() -> None:
-    prices = spike_prices(preset("lapis_tiny"))
-    assert prices["mlp_in"] / prices["readout"] == pytest.approx(4)
-    assert prices["attention_in"] / prices["mlp_hidden"] == pytest.approx(3)
-    assert sum(prices.values()) / len(prices) == pytest.approx(1)
+        for parts, step in zip(run.batches.epoch(0, 0, run.lanes), range(4, 6), strict=False):
+            row = run.step(parts, step, watch=True)
+        gradients = [p.grad for p in run.student.parameters() if p.grad is not None]
+        seen.append((row, run.deadlines.activity, run.student.config.min_code, gradients))
+    assert seen[0][:3] == seen[1][:3]
+    assert all(one.equal(two) for one, two in zip(seen[0][3], seen[1][3], strict=True))
 
 
 def test_training_lowers_the_activity_to_its_goal(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    recipe = micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.penalty=0.1")
+    recipe = micro(*GOALS, "sparsity.every=1", "optim.epochs=5")
     summary = run_micro(recipe, tmp_path / "run")
     for point in ("attention_in", "v", "mlp_in"):
         assert summary["activity"][point] < 0.5
     rows = read_steps(tmp_path / "run")
     assert float(rows[-1]["activity"]) < float(rows[0]["activity"])
-    assert float(rows[-1]["silence"]) >= 0
     network = models.open(str(tmp_path / "run" / LAST_FILE)).model()
     assert network.config.min_code != MinCodeByPoint()
     assert network.config.min_code_of("qk", 0) == 1
@@ -188,7 +120,9 @@ def test_training_lowers_the_activity_to_its_goal(tmp_path: Path, micro: Micro, 
 
 
 def test_the_best_network_is_one_that_reached_its_goals(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    run_micro(micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.ramp=1", "sparsity.settle=1"), tmp_path)
+    run_micro(
+        micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.ramp=1", "sparsity.freeze_after=1"), tmp_path
+    )
     best = models.open(str(tmp_path / BEST_FILE)).model().config
     assert best == models.open(str(tmp_path / LAST_FILE)).model().config
 
@@ -206,14 +140,14 @@ def test_a_sparse_network_keeps_its_deadlines_as_a_start(tmp_path: Path, micro: 
 def test_a_stopped_run_resumes_with_the_same_silence(
     tmp_path: Path, micro: Micro, run_micro: RunMicro, alone: Processes
 ) -> None:
-    recipe = micro(*GOALS, "optim.epochs=4", "optim.ema=0.9", "sparsity.every=2", "keep.save_steps=5")
+    recipe = micro(*GOALS, "optim.epochs=4", "sparsity.every=2", "checkpoint.save_steps=5")
     run_micro(recipe, tmp_path / "whole")
     run = Run(recipe, None, tmp_path / "half", alone, quiet=True)
     (tmp_path / "half").mkdir()
-    for part in run.batches.epoch(0, 0, run.lanes):
-        run._step(part, logged=True)
-        run.progress.step += 1
-    run._save(0.0)
+    for parts in run.batches.epoch(0, 0, run.lanes):
+        run.step(parts, run.state.progress.step, watch=True)
+        run.state.progress.step += 1
+    run.state.save(tmp_path / "half")
     assert (tmp_path / "half" / STATE_FILE).is_file()
     train(recipe, None, tmp_path / "half", alone, resume=True, quiet=True)
 
@@ -223,24 +157,6 @@ def test_a_stopped_run_resumes_with_the_same_silence(
     assert (
         without_clock(tmp_path / "half") == without_clock(tmp_path / "whole")[-len(without_clock(tmp_path / "half")) :]
     )
-
-
-def test_top_k_lets_the_largest_of_each_token_fire_and_has_no_spiking_form(
-    tmp_path: Path, micro: Micro, run_micro: RunMicro
-) -> None:
-    x = torch.randn(4, 7, 10, requires_grad=True)
-    kept = keep_largest(x, 0.3)
-    assert (kept != 0).sum(dim=-1).unique().tolist() == [3]
-    assert float(kept.detach().abs().sum()) == pytest.approx(float(x.detach().abs().topk(3).values.sum()))
-    kept.sum().backward()
-    assert x.grad is not None
-    assert bool((x.grad == 1).all())
-    recipe = micro("sparsity.rule=top_k", "sparsity.mlp_in=0.25", "sparsity.every=1", "model.row_scale=exact")
-    summary = run_micro(recipe, tmp_path / "run")
-    assert summary["activity"]["mlp_in"] <= 0.26
-    opened = models.open(str(tmp_path / "run"))
-    assert opened.model().config.top_k == 0.25
-    assert as_executor(opened.model(), opened.preprocess) is None
 
 
 def test_quantizers_say_what_they_silence() -> None:
@@ -254,34 +170,11 @@ def test_quantizers_say_what_they_silence() -> None:
         ("sparsity.v=0", "above 0"),
         ("sparsity.v=1.5", "0..1"),
         ("sparsity.every=0", "at least 1"),
-        ("sparsity.rule=random", "use deadline, lower, top_k"),
-        ("sparsity.penalty=-1", "at least 0"),
     ],
 )
 def test_impossible_goals_are_refused(micro: Micro, settings: str, words: str) -> None:
     with pytest.raises(LapisError, match=words):
         micro(settings)
-
-
-@pytest.mark.parametrize(
-    ("point", "mode", "words"), [("v", "signed", "v is signed"), ("readout", "unsigned", "attention_in, v, mlp_in")]
-)
-def test_only_unsigned_points_with_a_bias_before_them_are_lowered(
-    micro: Micro, point: str, mode: str, words: str
-) -> None:
-    with pytest.raises(LapisError, match=words):
-        micro("sparsity.rule=lower", f"sparsity.{point}=0.5", f"model.coding.{point}={mode}")
-
-
-def test_training_lowers_unsigned_values_to_their_goal(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
-    unsigned = tuple(f"model.coding.{point}=unsigned" for point in ("attention_in", "v", "mlp_in"))
-    recipe = micro(*GOALS, *unsigned, "lift=true", "sparsity.rule=lower", "sparsity.every=1", "optim.epochs=5")
-    summary = run_micro(recipe, tmp_path / "run")
-    for point in ("attention_in", "v", "mlp_in"):
-        assert summary["activity"][point] < 0.5
-    rows = read_steps(tmp_path / "run")
-    assert float(rows[0]["activity"]) > 0.7, "it started lifted"
-    assert models.open(str(tmp_path / "run" / LAST_FILE)).model().config.min_code == MinCodeByPoint()
 
 
 def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
@@ -291,8 +184,8 @@ def test_the_mean_leaves_out_what_feeds_no_layer() -> None:
 
 def test_silence_goes_where_weights_say_it_is_cheap() -> None:
     alike = [5, 5, 5, 5]
-    dear_first = min_code_for(counted(alike, alike), 0.6, torch.tensor([100.0, 1.0]))
-    assert dear_first == (1, 3)
+    first_block_matters = min_code_for(counted(alike, alike), 0.6, torch.tensor([100.0, 1.0]))
+    assert first_block_matters == (1, 3)
     assert min_code_for(counted(alike, alike), 0.6, torch.tensor([1.0, 100.0])) == (3, 1)
 
 
@@ -303,16 +196,15 @@ def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
         # Nothing of the last block's attention reaches the answer.
         model.blocks[-1].attn.proj.weight.zero_()
         model.blocks[-1].attn.proj.bias.zero_()
-    meter = Meter(model, Processes(0, 1, torch.device("cpu")))
-    silencer = Silencer(model, Sparsity(v=0.25, mlp_in=0.25, weigh=True), total=1)
-    silencer.weigh(images, meter)
-    assert silencer.weights["v"][-1] == 0
-    assert (silencer.weights["v"][:-1] > 0).all()
-    assert (silencer.weights["mlp_in"] > 0).all()
+    sparsity = Sparsity(v=0.25, mlp_in=0.25, sensitivity_weighted=True)
+    scheduler = DeadlineScheduler(model, sparsity, 1, Processes(0, 1, torch.device("cpu")), images)
+    assert scheduler.weights["v"][-1] == 0
+    assert (scheduler.weights["v"][:-1] > 0).all()
+    assert (scheduler.weights["mlp_in"] > 0).all()
     assert model.config.min_code == MinCodeByPoint()
-    meter.start()
+    scheduler.counter.start()
     model(images)
-    silencer.update(1, meter.stop())
+    scheduler.move(1, scheduler.counter.stop())
     min_code = model.config.min_code
     assert isinstance(min_code.v, tuple)
     assert min_code.v[-1] == model.config.window

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from lapis.nn.linear import Linear
 from lapis.nn.quantizer import required
 from lapis.nn.relations import with_tau
 from lapis.pack import save
-from lapis.train.start import draw_queries_and_keys, start_network
+from lapis.train.start import start_network
 from tests.networks import small_config, small_model
 
 EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
@@ -110,22 +109,3 @@ def _layers(block: Block) -> tuple[Linear, ...]:
 def _codes(layer: Linear) -> torch.Tensor:
     assert layer.quantizer is not None
     return layer.quantizer.codes(layer.weight)
-
-
-def test_queries_and_keys_are_drawn_anew_and_nothing_else() -> None:
-    old, _ = small_model(small_config(weight_bits=32))
-    model = copy.deepcopy(old)
-    torch.manual_seed(0)
-    draw_queries_and_keys(model)
-    both = 2 * old.config.width
-    for name, tensor in model.state_dict().items():
-        before = old.state_dict()[name]
-        if name.endswith(("attn.qkv.weight", "attn.qkv.bias")):
-            assert (tensor[both:] == before[both:]).all()
-            assert (tensor[:both] != before[:both]).any()
-        elif not name.endswith(".ready"):
-            assert (tensor == before).all(), name
-    for block in model.blocks:
-        assert block.attn.qk is not None
-        assert block.attn.v is not None
-        assert (block.attn.qk.is_ready, block.attn.relation.is_ready, block.attn.v.is_ready) == (False, False, True)

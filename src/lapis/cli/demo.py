@@ -163,13 +163,13 @@ def _write_live(page: Path, path: Path, report: ReportLine) -> str:
 def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, str]:
     """Train, convert and pack the smoke recipe: its file, and a description."""
     try:
+        from lapis.data.open import packaged_images
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train
-        from lapis.train.sets import SAMPLE_TRAINS
     except ImportError as error:
         raise LapisError(f"training needs torch: {install_command('train')}; or give a packed --model") from error
-    folder = _unused(out / "run")
+    folder, images = _unused(out / "run"), len(packaged_images("train"))
     smoke = recipes.load("smoke")
     recipe = replace(smoke, model=smoke.model.deployed()).with_overrides(list(settings))
     processes = join("cpu")
@@ -183,10 +183,10 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
     size = pack.save(path, models.open(folder).network())
     description = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
-        f"{SAMPLE_TRAINS} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
+        f"{images} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
         "shows all steps; its accuracy is low after a minute on a few hundred images."
     )
-    report("train", f"{summary['steps']} steps on {SAMPLE_TRAINS} images, {summary['seconds']:.0f} s; run in {folder}")
+    report("train", f"{summary['steps']} steps on {images} images, {summary['seconds']:.0f} s; run in {folder}")
     report("pack", f"{path}, {size:,} bytes")
     return path, description
 

@@ -1,9 +1,12 @@
-"""The packaged sample of CIFAR-10: the first 400 test images, stored as one lossless picture of 20 x 20 tiles."""
+"""The packaged samples of CIFAR-10: 400 test images and 320 training images, as lossless pictures of 32 px tiles.
+
+The first are the first 400 of the test set, the others the first 32 training images of each class.
+"""
 
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +15,7 @@ from lapis.errors import LapisError
 from lapis.preprocess import Pixels, decode_image
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# Tiles in a row, and pixels of a tile's side.
 TILES, SIDE = 20, 32
 # `sample:N` names image N of the sample wherever a command takes an image.
 SAMPLE = "sample:"
@@ -24,12 +28,12 @@ class Sample(NamedTuple):
     labels: npt.NDArray[np.int64]
 
 
-def load_sample() -> Sample:
-    """The 400 images that come with the package, for demonstrations and tests."""
-    assets = files("lapis") / "assets"
-    picture = decode_image((assets / "cifar10_test_slice.webp").read_bytes(), "cifar10_test_slice.webp")
-    tiles = picture.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
-    digits = (assets / "cifar10_test_slice.labels").read_text().strip()
+def load_sample(split: Literal["test_slice", "train_sample"] = "test_slice") -> Sample:
+    """The images that come with the package, for demonstrations and tests."""
+    assets, name = files("lapis") / "assets", f"cifar10_{split}"
+    picture = decode_image((assets / f"{name}.webp").read_bytes(), f"{name}.webp")
+    tiles = picture.reshape(-1, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
+    digits = (assets / f"{name}.labels").read_text().strip()
     return Sample(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
 
 

@@ -49,9 +49,9 @@ def some_images(folder: Path | None, count: int) -> Images:
     return spread(packaged_images() if folder is None else open_images(folder, "test"), count)
 
 
-def packaged_images() -> ArrayImages:
-    """The packaged sample of CIFAR-10 test images."""
-    pixels, labels = load_sample()
+def packaged_images(split: Split = "test") -> ArrayImages:
+    """The packaged sample of CIFAR-10 images."""
+    pixels, labels = load_sample("test_slice" if split == "test" else "train_sample")
     return ArrayImages(pixels, labels, CIFAR10_CLASSES)
 
 

@@ -4,7 +4,6 @@ from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import save_network
 from lapis.nn.drop_in import LapisAttention, replace_attention
-from lapis.nn.lift import fold_offsets, lift
 from lapis.nn.model import LapisViT, load_network
 from lapis.nn.pretrained import import_timm, load_backbone
 from lapis.nn.quantizer import ActivationQuantizer
@@ -17,6 +16,7 @@ from lapis.nn.relations import (
     TableRelation,
     register_relation,
 )
+from lapis.nn.unsigned import fold_offsets, shift_to_unsigned
 
 __all__ = [
     "ActivationQuantizer",
@@ -33,10 +33,10 @@ __all__ = [
     "fold_offsets",
     "import_timm",
     "is_calibrated",
-    "lift",
     "load_backbone",
     "load_network",
     "register_relation",
     "replace_attention",
     "save_network",
+    "shift_to_unsigned",
 ]

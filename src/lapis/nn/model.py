@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -48,16 +47,16 @@ class LapisViT(Shared):
 
     `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
     chosen blocks, for distillation. `drop_path_rate` is the share of residual additions that training skips in the last
-    block (stochastic depth); it rises linearly from 0 in the first. `recompute` and `compiled` say how blocks run where
-    gradients are wanted: computed again in the backward pass, which saves memory, and compiled, which saves time. The
-    methods below `forward_features` have the names and meanings that timm's models give them.
+    block (stochastic depth); it rises linearly from 0 in the first. With `recompute`, blocks are
+    computed again in the backward pass, which saves memory. The methods below `forward_features` have the names and
+    meanings that timm's models give them.
     """
 
     def __init__(self, config: LapisConfig, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.config = config
         self.about = {}
-        self.recompute = self.compiled = False
+        self.recompute = False
         self.patch_embed = PatchEmbed(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
         # BEiT's position signal is relative and lives in its attention.
@@ -89,12 +88,6 @@ class LapisViT(Shared):
         self.config = self.config.replace(min_code=min_code)
         for block, point, quantizer in self.quantizers():
             quantizer.min_code = self.config.min_code_of(point, block)
-
-    def set_top_k(self, share: float) -> None:
-        """Change the share of each token's neurons that may fire; the configuration changes with it."""
-        self.config = self.config.replace(top_k=share)
-        for _, point, quantizer in self.quantizers():
-            quantizer.kept_share = self.config.kept_share(point)
 
     def set_drop_path_rate(self, rate: float) -> None:
         """Change the share of residual additions that training skips: 0 in the first block, `rate` in the last."""
@@ -208,12 +201,9 @@ class LapisViT(Shared):
         return x if self.pos_embed is None else x + self.pos_embed
 
     def run_block(self, block: Block, x: Tensor) -> Tensor:
-        """One block as the network runs it: computed again in the backward pass, or compiled, where that is asked."""
-        if not torch.is_grad_enabled():
-            out: Tensor = block(x)
-            return out
-        run = functools.partial(compiled_block(), block) if self.compiled else block
-        return recomputed(run, x) if self.recompute else run(x)
+        """One block as the network runs it: computed again in the backward pass where that is asked."""
+        out: Tensor = recomputed(block, x) if self.recompute and torch.is_grad_enabled() else block(x)
+        return out
 
     def pool(self, x: Tensor) -> Tensor:
         """BEiT: the mean of the patch tokens, then the norm. DeiT and ViT: the norm's class token."""
@@ -237,17 +227,6 @@ class LapisViT(Shared):
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos_embed is not None:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
-
-
-@functools.cache
-def compiled_block() -> Callable[[Block, Tensor], Tensor]:
-    """What `torch.compile` makes of a block: blocks of one shape share it."""
-    return torch.compile(_call, dynamic=False)
-
-
-def _call(block: Block, x: Tensor) -> Tensor:
-    out: Tensor = block(x)
-    return out
 
 
 def load_network(path: str | Path) -> LapisViT:

@@ -47,14 +47,14 @@ Observer = Callable[["ActivationQuantizer", Tensor], None]
 class ActivationQuantizer(Quantizer):
     """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < min_code; one step (and offset) per measuring point.
 
-    low is 0, or -T where `signed`; o is learned where `offset` and absent otherwise. Below a kept share of 1, only
-    that share of the last axis, the largest values, may fire. An observer, where there is one, sees what comes in,
-    except in a compiled block; where a block is computed again (`lapis.nn.recompute`) it sees it again.
+    low is 0, or -T where `signed`; o is learned where `offset` and absent otherwise. An observer, where there is
+    one, sees what comes in, except in a compiled block; where a block is computed again (`lapis.nn.recompute`) it sees
+    it again.
     """
 
-    def __init__(self, window: int, coding: Coding, min_code: int = 1, kept_share: float = 1.0) -> None:
+    def __init__(self, window: int, coding: Coding, min_code: int = 1) -> None:
         super().__init__((), -window if coding == "signed" else 0, window)
-        self.coding, self.min_code, self.kept_share = coding, min_code, kept_share
+        self.coding, self.min_code = coding, min_code
         self.observer: Observer | None = None
         self.offset = nn.Parameter(torch.zeros(())) if coding == "offset" else None
 
@@ -89,8 +89,6 @@ class ActivationQuantizer(Quantizer):
         x = x.float()
         if not self.is_ready:
             self.calibrate(x)
-        if self.kept_share < 1:
-            x = keep_largest(x, self.kept_share)
         if self.observer is not None and not torch.compiler.is_compiling():
             self.observer(self, x)
         return x
@@ -105,17 +103,7 @@ class ActivationQuantizer(Quantizer):
 
 def activation_quantizer(config: LapisConfig, point: Point, block: int) -> ActivationQuantizer:
     """The quantizer of a measuring point, as a configuration describes it."""
-    return ActivationQuantizer(
-        config.window, config.coding_of(point), config.min_code_of(point, block), config.kept_share(point)
-    )
-
-
-def keep_largest(x: Tensor, share: float) -> Tensor:
-    """x where it is among the `share` of the last axis with the largest magnitudes, else 0; the gradient passes all."""
-    magnitude = x.detach().abs()
-    kept = max(1, round(share * x.shape[-1]))
-    smallest = magnitude.topk(kept, dim=-1, sorted=True).values[..., -1:]
-    return x - x.detach() * (magnitude < smallest)
+    return ActivationQuantizer(config.window, config.coding_of(point), config.min_code_of(point, block))
 
 
 def quantized(

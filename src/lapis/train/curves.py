@@ -24,7 +24,7 @@ def plot_curves(folder: Path, title: str) -> Path:
     loss, accuracy, activity = figure.subplots(1, 3)
     numbers = [int(row["step"]) for row in steps]
     loss.plot(numbers, [float(row["loss"]) for row in steps], linewidth=1, label="loss")
-    for part in ("ce", "logit", "feature", "silence"):
+    for part in ("ce", "logit", "feature"):
         values = [float(row[part]) for row in steps]
         if any(values):
             loss.plot(numbers, values, linewidth=0.7, alpha=0.7, label=part)
@@ -36,11 +36,11 @@ def plot_curves(folder: Path, title: str) -> Path:
     accuracy.set_title("test top-1 (%)")
     activity.plot(numbers, [float(row["activity"]) for row in steps], linewidth=1, label="mean, training")
     for point in evaluations[-1].get("activity", {}) if evaluations else {}:
-        shares = [row["activity"][point] for row in evaluations]
-        activity.plot([row["step"] for row in evaluations], shares, marker="o", markersize=3, label=point)
+        shares = {row["step"]: row["activity"][point] for row in evaluations if point in row.get("activity", {})}
+        activity.plot(list(shares), list(shares.values()), marker="o", markersize=3, label=point)
     activity.set_ylim(0, 1)
     activity.set_xlabel("step")
-    activity.set_title("share of neurons that fire")
+    activity.set_title("share of values that spike")
     activity.legend(frameon=False, fontsize=7)
     figure.suptitle(title)
     path = folder / CURVES_FILE

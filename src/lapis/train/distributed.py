@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lapis.errors import LapisError
 
@@ -52,11 +57,6 @@ class Processes:
         dist.all_gather_object(values, value)
         return [value for value in values if value is not None]
 
-    def lost(self, error: RuntimeError) -> bool:
-        """Whether this error of torch's says that another process, or the way to it, is gone."""
-        words = str(error).lower()
-        return self.world > 1 and any(word in words for word in ("connection", "gloo", "nccl", "peer", "process group"))
-
     def barrier(self) -> None:
         if self.world > 1:
             dist.barrier()
@@ -73,6 +73,37 @@ def join(name: str = "auto") -> Processes:
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return Processes(rank, world, device)
+
+
+def averaged_gradients(module: nn.Module, processes: Processes) -> nn.Module:
+    """`module` with gradients that are averaged over the processes; the module itself where there is only one."""
+    if processes.world == 1:
+        return module
+    # torch 2.13 renamed the argument and warns of the old name.
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return DistributedDataParallel(module, **{name: False})  # type: ignore[arg-type]
+
+
+@contextmanager
+def explain_lost_process(processes: Processes, out: Path) -> Iterator[None]:
+    """Torch's errors about a process that is gone, as one error that says how to continue the run in `out`."""
+    try:
+        yield
+    except RuntimeError as error:
+        words, first = str(error).lower(), str(error).splitlines()[0] if str(error) else type(error).__name__
+        again = f"the last saved state in {out} is whole: "
+        if "dataloader worker" in words:
+            raise LapisError(
+                f"a process that reads images is gone ({first}); {again}start again with --resume, and with fewer "
+                "processes (--set data.workers=0) if memory ran out"
+            ) from error
+        lost = ("connection", "gloo", "nccl", "peer", "process group")
+        if processes.world > 1 and any(word in words for word in lost):
+            raise LapisError(
+                f"another process of this run is gone ({first}); {again}start all processes again with --resume"
+            ) from error
+        raise
 
 
 def leave(processes: Processes) -> None:

@@ -14,17 +14,17 @@ from typing import Any
 from lapis import models, pack
 from lapis._util.files import read_json, remove_unfinished, write_text
 from lapis._util.progress import Display
-from lapis._util.run_layout import LOCK_FILE, TRAINED_SLICE
+from lapis._util.run_layout import LOCK_FILE
 from lapis.data.class_folders import unreadable
 from lapis.data.loader import UNREADABLE_SHARE
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
-from lapis.train.continued import train_or_continue
 from lapis.train.distributed import Processes
 from lapis.train.head import fit_head
-from lapis.train.hold import hold_folder
 from lapis.train.plan import START_FILE, Plan
-from lapis.train.recipe import completed, differences
+from lapis.train.recipe import differences
+from lapis.train.resume import train_or_resume
+from lapis.train.run_lock import lock_folder
 from lapis.train.start import start_network
 
 PLAN_FILE = "plan.json"
@@ -50,7 +50,6 @@ def is_started(plan: Plan) -> bool:
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
     saved = read_json(file)
-    saved["stages"] = {stage: completed(recipe) for stage, recipe in saved["stages"].items()}
     changed = differences(saved, _plain(plan))
     if changed:
         words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
@@ -60,7 +59,7 @@ def is_started(plan: Plan) -> bool:
 
 def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     """Run the plan, or what is left of it; None if it was stopped."""
-    with hold_folder(plan.out):
+    with lock_folder(plan.out):
         return _finetune(plan, processes, quiet, report)
 
 
@@ -73,7 +72,7 @@ def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine)
         _prepare_start(plan, processes)
     summaries: dict[str, dict[str, Any]] = {}
     for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
-        summary = train_or_continue(recipe, plan.folder, plan.stage_folder(stage), processes, quiet)
+        summary = train_or_resume(recipe, plan.folder, plan.stage_folder(stage), processes, quiet)
         if summary["interrupted"]:
             return None
         summaries[stage] = summary
@@ -128,6 +127,4 @@ def _prepare_start(plan: Plan, processes: Processes) -> None:
         "preprocess": recipe.preprocess.to_dict(),
         "class_names": list(plan.images.classes),
     }
-    if opened.trained_slice:
-        metadata[TRAINED_SLICE] = list(opened.trained_slice)
     save_network(plan.out / START_FILE, model, metadata)

@@ -4,46 +4,62 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lapis._util.files import parse_json, write_atomically
+from lapis._util.files import csv_text, parse_json, write_atomically
 from lapis._util.run_layout import EVALUATIONS_FILE, STEPS_FILE
 from lapis.errors import LapisError
 
 COLUMNS = (
-    "step",
-    "epoch",
-    "lr",
-    "loss",
-    "ce",
-    "logit",
-    "feature",
-    "silence",
-    "accuracy",
-    "activity",
-    "grad_norm",
-    "images_per_s",
+    "step", "epoch", "lr", "loss", "ce", "logit", "feature", "accuracy", "activity", "grad_norm", "images_per_s",
     "seconds",
-)
+)  # fmt: skip
 
 
 class Log:
-    """Appends rows and flushes each; rows after `step` of an earlier, longer attempt are dropped first."""
+    """Appends rows and flushes each; rows after `step` of an earlier, longer attempt are dropped first.
 
-    def __init__(self, folder: Path, step: int) -> None:
-        self.folder = folder
-        rows = [row for row in read_steps(folder) if int(row["step"]) <= step]
-        lines = [record for record in read_evaluations(folder) if record["step"] <= step]
-        text = ",".join(COLUMNS) + "\n" + "".join(",".join(row[name] for name in COLUMNS) + "\n" for row in rows)
-        write_atomically(folder / STEPS_FILE, text.encode())
-        write_atomically(folder / EVALUATIONS_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
-        self.board = _board(folder, step)
+    `seconds` is the training time that is behind a resumed run. Only one of several processes writes.
+    """
 
-    def step(self, row: dict[str, Any], activity: dict[str, float]) -> None:
-        """One row, and for TensorBoard the activity of each point."""
+    def __init__(self, folder: Path, step: int, seconds: float, writes: bool = True) -> None:
+        self.folder, self.writes = folder, writes
+        self._started = time.monotonic() - seconds
+        self._mark, self._marked_step = time.monotonic(), step
+        self.speed = 0.0
+        if writes:
+            rows = [row for row in read_steps(folder) if int(row["step"]) <= step]
+            with _damage_of(folder / STEPS_FILE):
+                rows = [{name: row[name] for name in COLUMNS} for row in rows]
+            lines = [record for record in read_evaluations(folder) if record["step"] <= step]
+            write_atomically(folder / STEPS_FILE, csv_text(rows, COLUMNS).encode())
+            write_atomically(folder / EVALUATIONS_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        self.board = _board(folder, step) if writes else None
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.board is not None:
+            self.board.close()
+
+    @property
+    def seconds(self) -> float:
+        """Training time, over all attempts."""
+        return time.monotonic() - self._started
+
+    def step(self, row: dict[str, Any], batch: int, activity: dict[str, float]) -> None:
+        """One row of a step on `batch` images, and for TensorBoard the activity of each point."""
+        now = time.monotonic()
+        self.speed = (row["step"] - self._marked_step) * batch / max(1e-9, now - self._mark)
+        self._mark, self._marked_step = now, row["step"]
+        if not self.writes:
+            return
+        row = row | {"images_per_s": round(self.speed, 2), "seconds": round(self.seconds, 2)}
         # repr keeps every bit of a float, so that two runs can be compared exactly.
         self._append(STEPS_FILE, ",".join(repr(row[name]) for name in COLUMNS))
         if self.board is not None:
@@ -52,7 +68,16 @@ class Log:
             for point, share in activity.items():
                 self.board.add_scalar(f"train_activity/{point}", share, row["step"])
 
+    def note(self, row: dict[str, Any], best: float) -> str:
+        """A step that was just logged, for the display."""
+        tested = f"  best {best:.2f} %" if best >= 0 else ""
+        seen = f"loss {row['loss']:.4f}  batch {row['accuracy']:.1f} %  activity {row['activity']:.2f}"
+        return f"{seen}  {self.speed:.0f} images/s{tested}"
+
     def evaluation(self, record: dict[str, Any]) -> None:
+        self._mark = time.monotonic()  # the time of a test is not that of steps
+        if not self.writes:
+            return
         self._append(EVALUATIONS_FILE, json.dumps(record))
         if self.board is not None:
             for name in ("top1", "top5", "loss"):
@@ -60,10 +85,6 @@ class Log:
             for point, share in record.get("activity", {}).items():
                 self.board.add_scalar(f"activity/{point}", share, record["step"])
             self.board.flush()
-
-    def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
 
     def _append(self, name: str, line: str) -> None:
         try:
@@ -80,7 +101,8 @@ def read_steps(folder: Path) -> list[dict[str, str]]:
     path = folder / STEPS_FILE
     with _damage_of(path):
         rows = [row for row in csv.DictReader(_lines(path)) if None not in row and None not in row.values()]
-        _ = [int(row["step"]) for row in rows]
+        for row in rows:
+            _ = int(row["step"]), [float(value) for value in row.values()]
         return rows
 
 
@@ -88,7 +110,7 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     path = folder / EVALUATIONS_FILE
     with _damage_of(path):
         records = [parse_json(line, "a line") for line in _lines(path)]
-        _ = [int(record["step"]) for record in records]
+        _ = [(record["step"] + 0, record.get("top1", 0) + 0, dict(record.get("activity", {}))) for record in records]
         return records
 
 
@@ -102,7 +124,7 @@ def _damage_of(path: Path) -> Iterator[None]:
     """Every way in which a log can be damaged, as one error that names it."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise LapisError(f"{path} is damaged ({error}); remove it, and the run goes on without its past") from error
 
 

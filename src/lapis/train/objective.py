@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
 from lapis.train.recipe import Distill
+from lapis.train.teacher import Teacher
 
 
 class Terms(NamedTuple):
@@ -20,7 +21,6 @@ class Terms(NamedTuple):
     ce: Tensor
     logit: Tensor
     feature: Tensor
-    silence: Tensor
     right: Tensor
 
 
@@ -71,7 +71,7 @@ class Objective(nn.Module):
                 feature = self._feature_distillation(features, teacher_output.features)
             loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
         right = (logits.argmax(1) == targets.argmax(1)).float().mean()
-        return Terms(loss, ce.detach(), logit.detach(), feature.detach(), zero, right)
+        return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
 
     def _feature_distillation(self, features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
         assert self.project is not None
@@ -80,6 +80,15 @@ class Objective(nn.Module):
             for ours, theirs in zip(features, teacher_features, strict=True)
         ]
         return torch.stack(losses).mean()
+
+
+def make_objective(student: LapisViT, teacher: Teacher | None, distill: Distill, images: Tensor) -> Objective:
+    """The objective of a run, aligned to its teacher's features on a few images; on the student's device, to train."""
+    width = None if teacher is None else teacher.model.config.width
+    objective = Objective(student, distill, width).to(images.device).train()
+    if teacher is not None and distill.feature:
+        objective.align(images, teacher(images))
+    return objective
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

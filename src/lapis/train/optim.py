@@ -1,8 +1,7 @@
-"""AdamW with parameter groups, the learning-rate schedule, and the moving average of the weights."""
+"""AdamW with parameter groups, and the learning-rate schedule."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lapis.nn.model import LapisViT
 from lapis.train.recipe import Optim
 
-# Quantizer steps and offsets, and all that a relation learns: no weight decay, and a separate learning rate.
+# Quantizer steps and offsets, which like all that a relation learns have no weight decay.
 STEP_NAMES = ("log_step", "offset")
 # Where AdamW updates all parameters in one kernel; "cuda" is torch's name for ROCm too.
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -29,11 +27,9 @@ def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) ->
         if not parameter.requires_grad:
             continue
         last = name.rsplit(".", 1)[-1]
-        of_relation = _of(name, "relation")
-        is_step = last in STEP_NAMES or of_relation
+        is_step = last in STEP_NAMES or _of(name, "relation")
         decays = last == "weight" and parameter.ndim >= 2 and not is_step
-        scale = optim.step_scale if is_step else optim.head_scale if _of(name, "head") else 1.0
-        scale *= optim.relation_scale if of_relation else 1.0
+        scale = optim.head_scale if _of(name, "head") else 1.0
         groups.setdefault((optim.weight_decay if decays else 0.0, scale), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "scale": scale} for (decay, scale), parameters in groups.items()
@@ -43,7 +39,7 @@ def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) ->
 def make_optimizer(module: nn.Module, optim: Optim) -> torch.optim.AdamW:
     groups = parameter_groups(module.named_parameters(), optim)
     fused = all(parameter.device.type in FUSED_DEVICES for parameter in module.parameters())
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), fused=fused)
+    return torch.optim.AdamW(groups, lr=optim.lr, fused=fused)
 
 
 def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:
@@ -56,23 +52,6 @@ def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate * group["scale"]
-
-
-class Average:
-    """a <- decay a + (1 - decay) w after every step, over all parameters."""
-
-    def __init__(self, model: LapisViT, decay: float) -> None:
-        self.decay = decay
-        self.model = copy.deepcopy(model).requires_grad_(False).eval()
-
-    @torch.no_grad()
-    def update(self, model: LapisViT) -> None:
-        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - self.decay)
-
-    def copy_silence(self, model: LapisViT) -> None:
-        """Take over which neurons stay silent; they are chosen, not averaged."""
-        self.model.set_min_code(model.config.min_code)
-        self.model.set_top_k(model.config.top_k)
 
 
 def _of(name: str, module: str) -> bool:

@@ -86,7 +86,7 @@ def make_plan(folder: Path, images: SplitImages, opened: Opened, out: Path, name
             optim=_optim(stage, len(images.train), epochs),
             distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.
-            keep=Checkpointing(evaluate_epochs=epochs, log_steps=10),
+            checkpoint=Checkpointing(evaluate_epochs=epochs, log_steps=10),
         )
         stages[stage] = _settled(recipe, choices.settings, images)
         if choices.teacher is not None:
@@ -164,5 +164,5 @@ def _settled(recipe: Recipe, settings: tuple[str, ...], images: SplitImages) -> 
     if changed.optim.batch > len(images.train):
         raise LapisError(f"optim.batch={changed.optim.batch} exceeds the {len(images.train)} training images")
     if changed.optim.epochs != recipe.optim.epochs:
-        changed = replace(changed, keep=replace(changed.keep, evaluate_epochs=changed.optim.epochs))
+        changed = replace(changed, checkpoint=replace(changed.checkpoint, evaluate_epochs=changed.optim.epochs))
     return changed

@@ -20,7 +20,7 @@ def sensitivities(model: LapisViT, images: Tensor, counts: dict[str, Tensor]) ->
     One block and point at a time loses the lowest codes that still fire. A late block seems nearly free when it is
     silent alone, and is not where the blocks before it are silent too; with the square root, between the divergence and
     no weights at all, silence cost least (docs/results.md). counts (L, T + 1): how often each magnitude occurs, as a
-    `Meter` counts them on the same images.
+    `ActivityCounter` counts them on the same images.
     """
     config = model.config
     first = vars(config.min_code)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from lapis import models
 from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
+from lapis.nn.calibrate import is_calibrated
 from lapis.nn.checkpoint import check_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
 from lapis.nn.relations import Mixer
+from lapis.nn.rotation import rotate_basis
+from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
+from lapis.train.recipe import Recipe
 
 
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
     """A network of `config` that starts from `source`; with no source, from random weights.
 
-    Quantizers of the source are kept where their meaning is the same; the others are calibrated later. Its least
+    Quantizers of the source are kept where their meaning is the same; the others are calibrated later. Its minimum
     codes are kept too, unless `config` sets some.
     """
     torch.manual_seed(generator_seed)
@@ -37,15 +41,20 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
 
 
 @torch.no_grad()
-def draw_queries_and_keys(model: LapisViT) -> None:
-    """Draw the weights of queries and keys as in a new network; what was calibrated on the old ones is found again."""
-    for block in model.blocks:
-        attention, both = block.attn, 2 * model.config.width
-        torch.nn.init.trunc_normal_(attention.qkv.weight[:both], std=0.02)
-        torch.nn.init.zeros_(attention.qkv.bias[:both])
-        for part in (attention.qk, attention.relation):
-            if isinstance(part, Calibrated):
-                part.mark_ready(False)
+def prepare_student(recipe: Recipe, images: Tensor) -> LapisViT:
+    """The first network of a run, with the steps and taus that its first weights lack found on a few images."""
+    model = start_network(recipe.model, recipe.start, recipe.seed).to(images.device)
+    if not is_calibrated(model):
+        if recipe.shift_to_unsigned:
+            model = shift_to_unsigned(model, [images])
+        else:
+            model.eval()(images)
+    if recipe.remove_value_mean:
+        remove_value_mean(model, images)
+    if recipe.sparsity.rotate_basis:
+        rotate_basis(model, images)
+    model.recompute = recipe.optim.recompute
+    return model
 
 
 @torch.no_grad()

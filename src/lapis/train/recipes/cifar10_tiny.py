@@ -27,5 +27,5 @@ RECIPE = Recipe(
     data=Data(dataset="cifar10"),
     optim=Optim(lr=2e-4, batch=64, epochs=1, warmup_epochs=0.05, precision="fp32"),
     distill=Distill(teacher="runs/cifar10_tiny_teacher_128", student_blocks=SAME_BLOCKS, teacher_blocks=SAME_BLOCKS),
-    keep=Checkpointing(evaluate_epochs=1.0, log_steps=20),
+    checkpoint=Checkpointing(evaluate_epochs=1.0, log_steps=20),
 )

@@ -18,5 +18,5 @@ RECIPE = replace(
     model=EXACT.model.replace(row_scale="pow2", readout="spikes"),
     start="runs/cifar10_tiny",
     optim=replace(EXACT.optim, lr=1e-4, epochs=0.25, warmup_epochs=0.02),
-    keep=replace(EXACT.keep, evaluate_epochs=0.25),
+    checkpoint=replace(EXACT.checkpoint, evaluate_epochs=0.25),
 )

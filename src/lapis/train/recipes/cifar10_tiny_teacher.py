@@ -17,5 +17,5 @@ RECIPE = Recipe(
     start="deit_tiny_patch16_224",
     data=Data(dataset="cifar10"),
     optim=Optim(lr=2e-4, batch=64, epochs=2.5, warmup_epochs=0.1, head_scale=5.0, precision="fp32"),
-    keep=Checkpointing(evaluate_epochs=2.5, log_steps=20),
+    checkpoint=Checkpointing(evaluate_epochs=2.5, log_steps=20),
 )

@@ -17,5 +17,5 @@ RECIPE = replace(
     model=SMALLER.model.replace(image_size=128),
     start="runs/cifar10_tiny_teacher",
     optim=replace(SMALLER.optim, lr=1.5e-4, epochs=0.7, warmup_epochs=0.03, head_scale=1.0),
-    keep=replace(SMALLER.keep, evaluate_epochs=0.7),
+    checkpoint=replace(SMALLER.checkpoint, evaluate_epochs=0.7),
 )

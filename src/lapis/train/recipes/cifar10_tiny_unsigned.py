@@ -1,6 +1,6 @@
 """lapis_tiny on CIFAR-10 at 128 px in the paper's own mode: a negative value gives no spike.
 
-It starts from the signed network, lifted: biases shift its values above zero, so that few are lost.
+It starts from the signed network, shifted: biases shift its values above zero, so that few are lost.
 
 Command:   lapis train cifar10_tiny_unsigned --data DIR --start runs/cifar10_tiny
              --teacher runs/cifar10_tiny_teacher_128
@@ -20,7 +20,7 @@ RECIPE = replace(
     name="cifar10_tiny_unsigned",
     model=SIGNED.model.replace(coding=CodingByPoint.all("unsigned")),
     start="runs/cifar10_tiny",
-    lift=True,
+    shift_to_unsigned=True,
     optim=replace(SIGNED.optim, lr=1e-4, epochs=0.25, warmup_epochs=0.02),
-    keep=replace(SIGNED.keep, evaluate_epochs=0.25),
+    checkpoint=replace(SIGNED.checkpoint, evaluate_epochs=0.25),
 )

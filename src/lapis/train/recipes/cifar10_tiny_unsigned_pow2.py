@@ -18,6 +18,6 @@ RECIPE = replace(
     name="cifar10_tiny_unsigned_pow2",
     model=SIGNED.model.replace(coding=CodingByPoint.all("unsigned")),
     start="runs/cifar10_tiny_unsigned",
-    ignore_mean=True,
+    remove_value_mean=True,
     optim=replace(SIGNED.optim, lr=1e-5),
 )

@@ -19,5 +19,5 @@ RECIPE = replace(
     model=SIGNED.model.replace(coding=CodingByPoint.all("unsigned")),
     start="runs/cifar10_tiny_unsigned_pow2",
     optim=replace(SIGNED.optim, lr=1e-5, epochs=0.4),
-    keep=replace(SIGNED.keep, evaluate_epochs=0.4),
+    checkpoint=replace(SIGNED.checkpoint, evaluate_epochs=0.4),
 )

@@ -19,5 +19,5 @@ RECIPE = replace(
     model=POW2.model.replace(weight_bits=6),
     start="runs/cifar10_tiny_pow2",
     optim=replace(POW2.optim, epochs=0.5),
-    keep=replace(POW2.keep, evaluate_epochs=0.5),
+    checkpoint=replace(POW2.checkpoint, evaluate_epochs=0.5),
 )

@@ -17,5 +17,5 @@ RECIPE = Recipe(
     data=Data(dataset="sample", normalise="cifar"),
     augment=Augment(padding=2),
     optim=Optim(lr=2e-3, batch=32, epochs=40, warmup_epochs=2, precision="fp32"),
-    keep=Checkpointing(evaluate_epochs=10, log_steps=10),
+    checkpoint=Checkpointing(evaluate_epochs=10, log_steps=10),
 )

@@ -11,7 +11,7 @@ CPUINFO = Path("/proc/cpuinfo")
 TILE_PAGE = 0x1D
 
 
-def spare_matrix_unit(cpuinfo: Path = CPUINFO) -> bool:
+def avoid_broken_amx(cpuinfo: Path = CPUINFO) -> bool:
     """Keep oneDNN from using AMX where a hypervisor announces it but hides its tiles: oneDNN would crash there.
 
     It has an effect only before torch's first product. A value that the user has set stays. True if AMX is now off.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.train.processor import spare_matrix_unit
+from lapis.train.onednn import avoid_broken_amx
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 
@@ -22,7 +22,7 @@ def test_a_hidden_matrix_unit_is_kept_out(
     monkeypatch.delenv(VARIABLE, raising=False)
     info = tmp_path / "cpuinfo"
     info.write_text(f"cpuid level\t: {level}\nflags\t\t: fpu {flags}\n", encoding="utf-8")
-    assert spare_matrix_unit(info) == kept_out
+    assert avoid_broken_amx(info) == kept_out
     assert (VARIABLE in os.environ) == kept_out
 
 
@@ -30,9 +30,9 @@ def test_the_users_choice_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(VARIABLE, "AVX2")
     info = tmp_path / "cpuinfo"
     info.write_text("cpuid level\t: 28\nflags\t\t: amx_tile\n", encoding="utf-8")
-    assert spare_matrix_unit(info)
+    assert avoid_broken_amx(info)
     assert os.environ[VARIABLE] == "AVX2"
 
 
 def test_no_such_file_says_nothing(tmp_path: Path) -> None:
-    assert not spare_matrix_unit(tmp_path / "missing")
+    assert not avoid_broken_amx(tmp_path / "missing")

@@ -22,7 +22,7 @@ except ImportError:  # not on Windows
 
 
 @contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Make the folder, and keep other processes out of it for the block; a block that fails leaves no empty folder."""
     path = folder / LOCK_FILE
     check_folder(folder, "--out")

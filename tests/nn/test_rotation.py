@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, Mixer, basis, calibrate, is_calibrated, register_relation
+from lapis.nn import LapisViT, Mixer, calibrate, is_calibrated, register_relation, rotation
 from tests.networks import shaken_network
 
 DENSE = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2, relation="dot", quantize=False)
@@ -19,42 +19,42 @@ SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(basis, "STEPS", 60)
+    monkeypatch.setattr(rotation, "STEPS", 60)
 
 
-def turns(groups: int, width: int, keep_mean: bool) -> Tensor:
+def random_rotations(groups: int, width: int, keep_mean: bool) -> Tensor:
     """Random orthogonal matrices, found as those of a network are."""
     rows = torch.randn(groups, 50, width, generator=torch.Generator().manual_seed(1))
-    return basis._sparse_rotations(rows, keep_mean)
+    return rotation._sparse_rotations(rows, keep_mean)
 
 
 @pytest.mark.parametrize("style", ["vit", "beit"])
-def test_a_turned_network_is_the_same_network(style: str) -> None:
+def test_a_rotated_network_is_the_same_network(style: str) -> None:
     model, images = shaken_network(DENSE.replace(style=style))
     with torch.no_grad():
         before = model(images)
         weights = model.blocks[0].attn.qkv.weight.clone()
-        basis.turn_tokens(model, turns(1, 32, keep_mean=True)[0])
+        rotation.rotate_tokens(model, random_rotations(1, 32, keep_mean=True)[0])
         for block in model.blocks:
-            basis.turn_values(block.attn, turns(2, 16, keep_mean=False))
+            rotation.rotate_values(block.attn, random_rotations(2, 16, keep_mean=False))
         after = model(images)
     assert not torch.allclose(weights, model.blocks[0].attn.qkv.weight, atol=1e-2)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=1e-4)
 
 
 def test_a_rotation_is_orthogonal_and_keeps_the_mean_of_a_token() -> None:
-    rotation = turns(1, 32, keep_mean=True)[0]
-    torch.testing.assert_close(rotation @ rotation.T, torch.eye(32), atol=1e-5, rtol=0)
-    torch.testing.assert_close(rotation.sum(dim=1), torch.ones(32), atol=1e-5, rtol=0)
-    assert not torch.allclose(rotation, torch.eye(32), atol=0.1)
+    turned = random_rotations(1, 32, keep_mean=True)[0]
+    torch.testing.assert_close(turned @ turned.T, torch.eye(32), atol=1e-5, rtol=0)
+    torch.testing.assert_close(turned.sum(dim=1), torch.ones(32), atol=1e-5, rtol=0)
+    assert not torch.allclose(turned, torch.eye(32), atol=0.1)
 
 
 def test_axes_along_which_few_values_are_large_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(basis, "STEPS", 400)
+    monkeypatch.setattr(rotation, "STEPS", 400)
     generator = torch.Generator().manual_seed(2)
     sparse = torch.randn(4000, 16, generator=generator) * (torch.rand(4000, 16, generator=generator) < 0.3)
     hidden = sparse @ torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
-    found = hidden @ basis._sparse_rotations(hidden[None], keep_mean=False)[0]
+    found = hidden @ rotation._sparse_rotations(hidden[None], keep_mean=False)[0]
     assert _lost(hidden) > 0.03
     assert _lost(found) < 0.005
 
@@ -73,7 +73,7 @@ def test_a_quantized_network_is_calibrated_in_its_new_axes(bits: int) -> None:
     with torch.no_grad():
         before = model(images)
         relation = {name: value.clone() for name, value in model.blocks[0].attn.relation.state_dict().items()}
-        basis.find_sparse_basis(model, images)
+        rotation.rotate_basis(model, images)
         after = model(images)
     assert is_calibrated(model)
     for name, value in model.blocks[0].attn.relation.state_dict().items():
@@ -85,7 +85,7 @@ def test_values_become_positive_and_the_network_stays_the_same() -> None:
     model, images = shaken_network(DENSE)
     with torch.no_grad():
         before, negative = model(images), _negative(model, images)
-        basis.find_positive_values(model, images)
+        rotation.find_positive_values(model, images)
         after, left = model(images), _negative(model, images)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=1e-4)  # a softmax row has a mass of 1
     assert negative > 0.3
@@ -94,7 +94,7 @@ def test_values_become_positive_and_the_network_stays_the_same() -> None:
 
 def _negative(model: LapisViT, images: Tensor) -> float:
     """The share of the power of all values, around their mean, that negative ones have."""
-    _, collected = basis._collect(model, images)
+    _, collected = rotation._collect(model, images)
     values = torch.stack([values for values, _ in collected])
     spread = values - values.mean(dim=2, keepdim=True)
     return float(values.clamp_max(0).square().sum() / spread.square().sum())
@@ -109,7 +109,7 @@ class Gated(Mixer):
         return k
 
 
-@pytest.mark.parametrize("turn", [basis.find_sparse_basis, basis.find_positive_values])
+@pytest.mark.parametrize("turn", [rotation.rotate_basis, rotation.find_positive_values])
 def test_a_relation_that_is_no_sum_of_values_is_refused_before_anything_changes(
     turn: Callable[[LapisViT, Tensor], None],
 ) -> None:

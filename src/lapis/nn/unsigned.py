@@ -2,39 +2,36 @@
 
 A spike has no sign, so an unsigned network that starts from a dense one loses every negative value. A constant added
 by the bias in front of a point and subtracted by the bias behind it brings those values into 0..T and changes nothing
-else. Mode `offset` learns the same constant as a parameter; here it becomes part of an unsigned network. A lifted
-network is hardly ever silent; lowered again, part of the way, it loses its lowest values and saves their spikes.
+else. Coding `offset` learns the same constant as a parameter; here it becomes part of an unsigned network. A shifted
+network is hardly ever silent.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from lapis.config import Coding, LapisConfig
-from lapis.nn.basis import find_positive_values
 from lapis.nn.block import Block
 from lapis.nn.calibrate import calibrate
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.rotation import find_positive_values
 from lapis.relations import rule_of
 
 # The points with a bias in front of them: a norm's, or that of the layer that makes q, k and v.
-LIFTED = ("attention_in", "qk", "v", "mlp_in")
+SHIFTED = ("attention_in", "qk", "v", "mlp_in")
 # A distance does not see a shift that queries and keys share; a product does.
-LIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
-# The points that can be lowered again. The readout has no bias in front of it and falls with the values; q and k share
-# their shift, which a distance does not see, so that nothing would fall silent for good.
-LOWERED = ("attention_in", "v", "mlp_in")
+SHIFTED_WITHOUT_QK = ("attention_in", "v", "mlp_in")
 
 
 @torch.no_grad()
-def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
-    """`model` calibrated on images, each unsigned point of LIFTED shifted by the best offset for it.
+def shift_to_unsigned(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
+    """`model` calibrated on images, each unsigned point of SHIFTED shifted by the best offset for it.
 
     Unsigned values are rotated first and shifted by less: a power-of-two row multiplies the shift with its mass.
     """
@@ -49,13 +46,13 @@ def lift(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
             quantizer = required(block.attn.v)
             _offset(quantizer).zero_()
             quantizer.mark_ready(False)
-    lifted = fold_offsets(twin)
-    lifted(torch.cat(images).float())  # finds the steps of v and the readout, which get other values than before
-    return lifted
+    shifted = fold_offsets(twin)
+    shifted(torch.cat(images).float())  # finds the steps of v and the readout, which get other values than before
+    return shifted
 
 
 @torch.no_grad()
-def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
+def remove_value_mean(model: LapisViT, images: Tensor) -> None:
     """Make each output projection blind to the mean value of a head: W - (W m) m^T / |m|^2, and W m in its bias.
 
     Unsigned values have a mean m far above zero, and a power-of-two row multiplies it with its mass, 0.71 to 1.41. One
@@ -72,28 +69,8 @@ def ignore_mean_values(model: LapisViT, images: Tensor) -> None:
 
 
 @torch.no_grad()
-def lower(model: LapisViT, min_code: Mapping[str, tuple[int, ...]]) -> None:
-    """Shift the values of each point of LOWERED down until code min_code[point][block] is 1; lower ones fall silent.
-
-    The bias behind adds what all values lose, so those that still fire mean what they meant; silence means the last
-    code that fell silent, not zero.
-    """
-    width = model.config.width
-    for index, block in enumerate(model.blocks):
-        attention = block.attn
-        ways = {
-            "attention_in": (attention.input, block.norm1.bias, attention.qkv),
-            "v": (attention.v, attention.qkv.bias[2 * width :], attention.proj),
-            "mlp_in": (block.mlp.input, block.norm2.bias, block.mlp.fc1),
-        }
-        for point, codes in min_code.items():
-            quantizer, before, behind = ways[point]
-            _move((codes[index] - 1) * required(quantizer).step, before, behind)
-
-
-@torch.no_grad()
 def fold_offsets(model: LapisViT) -> LapisViT:
-    """The network of `model` with the offsets at LIFTED points moved into the biases around them: the same codes."""
+    """The network of `model` with the offsets at SHIFTED points moved into the biases around them: the same codes."""
     folded = LapisViT(_exchange(model.config, "offset", "unsigned"))
     own = folded.state_dict().keys()
     folded.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in own})
@@ -119,8 +96,8 @@ def _fold_block(new: Block, old: Block, width: int) -> None:
 
 
 def _exchange(config: LapisConfig, old: Coding, new: Coding) -> LapisConfig:
-    """`config` with coding `new` for `old` at the points that can be lifted."""
-    points = LIFTED if rule_of(config.relation).ignores_shifts else LIFTED_WITHOUT_QK
+    """`config` with coding `new` for `old` at the points that can be shifted."""
+    points = SHIFTED if rule_of(config.relation).ignores_shifts else SHIFTED_WITHOUT_QK
     changes = {point: new for point in points if getattr(config.coding, point) == old}
     return config.replace(coding=dataclasses.replace(config.coding, **changes))
 

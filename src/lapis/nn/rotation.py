@@ -33,17 +33,17 @@ ROW_VARIANCE = 0.041
 
 
 @torch.no_grad()
-def find_sparse_basis(model: LapisViT, images: Tensor) -> None:
+def rotate_basis(model: LapisViT, images: Tensor) -> None:
     """Rotate `model` in place to the axes in which the values seen on `images` have the least l1 norm.
 
     Its logits stay the same but for rounding; the quantizers of changed values and weights are calibrated anew.
     """
     _check_relation(model)
     tokens, values = _collect(model, images)
-    turn_tokens(model, _sparse_rotations(torch.cat(tokens)[None], keep_mean=True)[0])
+    rotate_tokens(model, _sparse_rotations(torch.cat(tokens)[None], keep_mean=True)[0])
     for block, seen in zip(model.blocks, values, strict=True):
         heads = torch.cat([part / _root_mean_square(part) for part in seen], dim=1)
-        turn_values(block.attn, _sparse_rotations(heads, keep_mean=False))
+        rotate_values(block.attn, _sparse_rotations(heads, keep_mean=False))
     _forget_steps(model)
     model.eval()(images)
 
@@ -59,14 +59,14 @@ def find_positive_values(model: LapisViT, images: Tensor) -> None:
     for block, (heads, _) in zip(model.blocks, values, strict=True):
         scales = _root_mean_square(heads)
         rotations, shifts = _positive_rotations(heads / scales)
-        turn_values(block.attn, rotations)
+        rotate_values(block.attn, rotations)
         shift = (shifts * scales[..., 0]).flatten()
         block.attn.qkv.bias[-len(shift) :].add_(shift)
         block.attn.proj.bias.sub_(block.attn.proj.weight @ shift)
 
 
 @torch.no_grad()
-def turn_tokens(model: LapisViT, rotation: Tensor) -> None:
+def rotate_tokens(model: LapisViT, rotation: Tensor) -> None:
     """Write all tokens x between blocks as x R, R (D, D) orthogonal with R 1 = 1; norms lose their gains and biases."""
     embed = model.patch_embed.proj
     embed.weight.copy_(torch.einsum("ed,eabc->dabc", rotation, embed.weight))
@@ -91,7 +91,7 @@ def turn_tokens(model: LapisViT, rotation: Tensor) -> None:
 
 
 @torch.no_grad()
-def turn_values(attention: Attention, rotations: Tensor) -> None:
+def rotate_values(attention: Attention, rotations: Tensor) -> None:
     """Write the values v of each head as v R_h, rotations (H, C, C); its relation must be a sum of values."""
     heads, channels, _ = rotations.shape
     width = heads * channels
@@ -110,7 +110,7 @@ def _check_relation(model: LapisViT) -> None:
     if not all(isinstance(block.attn.relation, Pairwise) for block in model.blocks):
         raise LapisError(
             f"relation={model.config.relation!r} does not sum values by weights, so their axes cannot be changed; set "
-            "sparsity.basis=false, and lift=false where values are unsigned"
+            "sparsity.rotate_basis=false, and shift_to_unsigned=false where values are unsigned"
         )
 
 

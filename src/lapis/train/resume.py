@@ -11,10 +11,10 @@ from lapis._util.run_layout import RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.errors import LapisError
 from lapis.train.distributed import Processes
 from lapis.train.loop import train
-from lapis.train.recipe import Recipe, completed, differences
+from lapis.train.recipe import Recipe, differences
 
 
-def train_or_continue(
+def train_or_resume(
     recipe: Recipe, data: Path | None, folder: Path, processes: Processes, quiet: bool = False
 ) -> dict[str, Any]:
     """The summary of a run in `folder`: a finished run is not repeated, an interrupted one is resumed."""
@@ -25,7 +25,7 @@ def train_or_continue(
 
 def finished_summary(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
-    changed = differences(completed(read_json(folder / RECIPE_FILE)), json.loads(json.dumps(recipe.to_dict())))
+    changed = differences(read_json(folder / RECIPE_FILE), json.loads(json.dumps(recipe.to_dict())))
     if changed:
         raise LapisError(
             f"{folder} holds a finished run with other settings: {'; '.join(changed)}; choose another --out"

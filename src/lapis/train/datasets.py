@@ -1,0 +1,69 @@
+"""The images that a recipe trains and tests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lapis._util.progress import Display
+from lapis._util.run_layout import UNREADABLE_FILE
+from lapis.data.class_folders import open_class_folders
+from lapis.data.images import Images, spread
+from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches
+from lapis.data.open import open_images, packaged_images
+from lapis.data.sources import resolve_data
+from lapis.errors import LapisError
+from lapis.nn.pixels import normalise
+from lapis.train.recipe import Data, Recipe
+
+
+def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
+    """(training images, test images), limited as the recipe says."""
+    train: Images
+    test: Images
+    if data.dataset == "sample":
+        if folder is not None:
+            raise LapisError(
+                f"this recipe trains on the packaged images and takes no data folder, but {folder} was given; "
+                "leave --data out, or choose a dataset: --set data.dataset=cifar10"
+            )
+        train, test = packaged_images("train"), packaged_images("test")
+    elif data.dataset == "folder":
+        own = open_class_folders(resolve_data(folder, None))
+        train, test = own.train, own.held_out
+    else:
+        folder = resolve_data(folder, data.dataset)
+        dataset = None if data.dataset == "imagenet" else data.dataset
+        train, test = open_images(folder, "train", dataset), open_images(folder, "test", dataset)
+    return _cut(train, data.limit), _cut(test, data.test_limit)
+
+
+def calibration_images(images: Images, recipe: Recipe, device: torch.device) -> Tensor:
+    """Training images without augmentation, normalised, from which the first steps and taus are found."""
+    few = TestBatches(spread(images, recipe.data.calibrate), recipe.preprocess, workers=recipe.data.workers)
+    return normalise(torch.cat([batch.pixels for batch in few]).to(device), recipe.preprocess)
+
+
+class UnreadableImages:
+    """Training images that cannot be read: each is printed and listed once, and too many stop the run."""
+
+    def __init__(self, out: Path, total: int) -> None:
+        self.file, self.total = out / UNREADABLE_FILE, total
+
+    def note(self, parts: tuple[Batch, ...], known: list[str], display: Display) -> None:
+        """Add what is new in these batches to `known`."""
+        for line in [line for part in parts for line in part.unreadable if line not in known]:
+            known.append(line)
+            display.print_line(line)
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        if len(known) > UNREADABLE_SHARE * self.total:
+            raise LapisError(
+                f"{len(known)} of {self.total} training images cannot be read; see {self.file} and repair the data"
+            )
+
+
+def _cut(images: Images, limit: int) -> Images:
+    return spread(images, limit) if limit else images

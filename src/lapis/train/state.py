@@ -1,0 +1,191 @@
+"""The state of a run: everything that its next step depends on, saved, restored and summed up in one place.
+
+The file is written atomically and the one before it is kept, so that a run continues after any failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lapis._util.files import PARTIAL, write_atomically
+from lapis._util.run_layout import PREVIOUS_STATE_FILE, STATE_FILE
+from lapis.errors import LapisError
+from lapis.train.objective import Objective
+from lapis.train.recipe import Recipe, differences
+from lapis.train.sparsity import DeadlineScheduler
+
+VERSION = 1
+
+
+@dataclass
+class Progress:
+    """How far a run is: what a state file holds besides tensors."""
+
+    step: int = 0
+    best: float = -1.0
+    seconds: float = 0.0
+    # An evaluation at this step was interrupted and must be repeated.
+    evaluation_due: bool = False
+    # The record of the last evaluation.
+    last: dict[str, Any] = field(default_factory=dict)
+    # Training images that could not be read, one line each.
+    unreadable: list[str] = field(default_factory=list)
+
+
+class RunState:
+    """Progress, weights, optimizer, deadlines and random numbers of a run."""
+
+    def __init__(
+        self, recipe: Recipe, objective: Objective, optimizer: torch.optim.Optimizer, deadlines: DeadlineScheduler
+    ) -> None:
+        self.recipe, self.objective, self.optimizer, self.deadlines = recipe, objective, optimizer, deadlines
+        self.progress = Progress()
+
+    def save(self, folder: Path) -> None:
+        """Write the state; if that fails, the last good one stays."""
+        save_state(
+            folder,
+            {
+                "recipe": self.recipe.to_dict(),
+                "progress": asdict(self.progress),
+                "objective": self.objective.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "deadlines": self.deadlines.state(),
+                "generator": torch.get_rng_state(),
+            },
+        )
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Continue from what `save` wrote, on any number of processes."""
+        try:
+            self.objective.load_state_dict(saved["objective"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.deadlines.restore(saved["deadlines"])
+            self.progress = Progress(**saved["progress"])
+            torch.set_rng_state(saved["generator"])
+        except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LapisError(
+                f"the saved state does not fit its recipe ({reason(error)}); replace {STATE_FILE} by "
+                f"{PREVIOUS_STATE_FILE}, or start anew in another --out"
+            ) from error
+
+    def summary(self, total: int, out: Path) -> dict[str, Any]:
+        progress = self.progress
+        return {
+            "recipe": self.recipe.name,
+            "out": str(out),
+            "interrupted": progress.step < total or progress.evaluation_due,
+            "step": progress.step,
+            "steps": total,
+            "best_top1": max(progress.best, 0.0),
+            "seconds": round(progress.seconds, 2),
+            "unreadable": len(progress.unreadable),
+            **{name: value for name, value in progress.last.items() if name not in ("step", "seconds")},
+        }
+
+    def metadata(self, class_names: tuple[str, ...]) -> dict[str, Any]:
+        """What a network's file records about its training."""
+        progress, data = self.progress, self.recipe.data
+        return {
+            "state": "trained",
+            "recipe": self.recipe.name,
+            "dataset": "cifar10" if data.dataset == "sample" else data.dataset,
+            "preprocess": self.recipe.preprocess.to_dict(),
+            "class_names": list(class_names),
+            "step": progress.step,
+            "scores": {
+                name: progress.last[name] for name in ("top1", "top5", "images", "activity") if name in progress.last
+            },
+        }
+
+
+# What a state file holds; a file that lacks any of it is damaged.
+FIELDS = ("recipe", "progress", "objective", "optimizer", "deadlines", "generator")
+
+
+def save_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write the state atomically and keep the one before; if that fails, the last good one stays."""
+    target, second_name = folder / STATE_FILE, folder / f"{PARTIAL}{PREVIOUS_STATE_FILE}"
+    try:
+        _link(target, second_name)
+        write_atomically(target, lambda file: torch.save({"version": VERSION, **state}, file))
+        if second_name.exists():
+            os.replace(second_name, folder / PREVIOUS_STATE_FILE)
+    except (LapisError, RuntimeError, OSError) as error:
+        second_name.unlink(missing_ok=True)
+        kept = f"the last good one, {target}, is untouched" if target.exists() else "there is no earlier one"
+        raise LapisError(
+            f"cannot save the run's state in {folder}: {reason(error)}; {kept}; make room, then --resume"
+        ) from error
+
+
+def load_state(folder: Path, report: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """The state that `save_state` wrote last, or the one before if that is damaged, which `report` is told.
+
+    Nothing in the file is executed.
+    """
+    path, previous = folder / STATE_FILE, folder / PREVIOUS_STATE_FILE
+    if not path.is_file():
+        raise LapisError(f"{folder} holds no run to resume: {STATE_FILE} is missing; start without --resume")
+    try:
+        return _load(path)
+    except LapisError as error:
+        if not previous.is_file():
+            raise
+        state = _load(previous)
+        report(f"{error}; continuing from the state before it, of step {state['progress']['step']}")
+        return state
+
+
+def drop_last_state(folder: Path) -> None:
+    """Put the state before in the place of a damaged last one, which would become the one before at the next save."""
+    os.replace(folder / PREVIOUS_STATE_FILE, folder / STATE_FILE)
+
+
+def check_recipe(saved: dict[str, Any], recipe: Recipe, what: str) -> None:
+    """Refuse to continue with other settings than those that were saved."""
+    changed = differences(saved, recipe.to_dict())
+    if changed:
+        raise LapisError(f"{what} was started with another recipe: {'; '.join(changed)}; resume it with the same one")
+
+
+def _link(target: Path, second_name: Path) -> None:
+    """Give the last state a second name; where the file system has no links, copy it."""
+    second_name.unlink(missing_ok=True)
+    if target.exists():
+        try:
+            os.link(target, second_name)
+        except OSError:
+            write_atomically(second_name, target.read_bytes())
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise LapisError(f"{path} cannot be read: {reason(error)}") from error
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        raise LapisError(f"{path} is not a state of this version ({VERSION}) of Lapis")
+    missing = [name for name in FIELDS if name not in state]
+    if not missing:
+        progress = state["progress"] if isinstance(state["progress"], dict) else {}
+        missing = [f"progress.{each.name}" for each in fields(Progress) if each.name not in progress]
+    if missing:
+        raise LapisError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    return state
+
+
+def reason(error: BaseException) -> str:
+    """The reason in one line, from an error or from the error that caused it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

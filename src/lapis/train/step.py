@@ -1,0 +1,76 @@
+"""One optimizer step on a global batch, of which this process has its share, in one part or in several."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lapis.data.loader import Batch
+from lapis.errors import LapisError
+from lapis.native import CodesError
+from lapis.train.distributed import Processes
+from lapis.train.objective import Terms
+from lapis.train.optim import learning_rate, set_learning_rate
+from lapis.train.recipe import Optim
+from lapis.train.sparsity import DeadlineScheduler, mean_activity
+from lapis.train.teacher import Teacher
+
+
+class OptimizerStep:
+    """Gradients of all parts, clipped; AdamW with the scheduled rate; then the deadlines move.
+
+    `module` is the objective, with gradients that are averaged over the processes.
+    """
+
+    def __init__(
+        self, optim: Optim, module: nn.Module, teacher: Teacher | None, optimizer: torch.optim.Optimizer,
+        deadlines: DeadlineScheduler, processes: Processes, total: int, steps_per_epoch: int,
+    ) -> None:  # fmt: skip
+        self.optim, self.module, self.teacher, self.optimizer = optim, module, teacher, optimizer
+        self.deadlines, self.processes, self.total, self.steps_per_epoch = deadlines, processes, total, steps_per_epoch
+
+    def __call__(self, parts: tuple[Batch, ...], step: int, watch: bool) -> dict[str, Any]:
+        """Take the step after `step` others; what the log writes of it, with the activity where it is watched."""
+        optim = self.optim
+        rate = learning_rate(step, self.total, round(optim.warmup_epochs * self.steps_per_epoch), optim.lr)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.deadlines.before_step(step, watch)
+        values = torch.zeros(len(Terms._fields), device=self.processes.device)
+        for index, part in enumerate(parts):
+            waits = isinstance(self.module, DistributedDataParallel) and index < len(parts) - 1
+            # Gradients are averaged over processes once, with the last part.
+            with self.module.no_sync() if waits else nullcontext():
+                terms = self._terms(part, step)
+                (terms.loss / len(parts)).backward()
+            values += torch.stack([value.detach() for value in terms])
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), optim.clip or math.inf)
+        self.optimizer.step()
+        self.deadlines.after_step(step)
+        means = dict(zip(Terms._fields, self.processes.mean(values / len(parts)).tolist(), strict=True))
+        if not math.isfinite(means["loss"]):
+            raise _diverged(means["loss"], step)
+        row = {"step": step + 1, "epoch": (step + 1) / self.steps_per_epoch, "lr": rate, "grad_norm": float(norm)}
+        return row | means | {"accuracy": 100 * means["right"], "activity": mean_activity(self.deadlines.activity)}
+
+    def _terms(self, part: Batch, step: int) -> Terms:
+        try:
+            with torch.autocast(part.images.device.type, torch.bfloat16, enabled=self.optim.precision == "bf16"):
+                teacher_output = None if self.teacher is None else self.teacher(part.images)
+                terms: Terms = self.module(part.images, part.targets, teacher_output)
+        except CodesError as error:
+            # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
+            raise _diverged(math.nan, step) from error
+        return terms
+
+
+def _diverged(loss: float, step: int) -> LapisError:
+    return LapisError(
+        f"the loss is {loss} at step {step + 1}; the state that was saved before is unchanged: start again with a "
+        "lower optim.lr"
+    )
