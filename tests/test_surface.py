@@ -27,7 +27,7 @@ SURFACE: dict[str, set[str]] = {
         "ActivationQuantizer", "Calibrated", "DistanceRelation", "DotProduct", "LapisAttention", "LapisViT",
         "Mixer", "Pairwise", "Relation", "TableRelation", "calibrate",
         "fold_offsets", "import_timm", "is_calibrated", "load_backbone", "load_network", "register_relation",
-        "replace_attention", "save_network",
+        "replace_attention", "save_network", "shift_to_unsigned",
     },
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},
     "lapis.deploy": {"Events", "Network", "run", "simulate", "watch"},
