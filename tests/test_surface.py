@@ -34,7 +34,7 @@ SURFACE: dict[str, set[str]] = {
     "lapis.convert": {"Evaluated", "Executor", "TorchExecutor", "from_model", "to_model", "verify"},
     "lapis.pack": {"is_packed", "load", "pack", "save"},
     "lapis.models": {"KINDS", "Opened", "open"},
-    "lapis.train": {"Recipe", "load_recipe", "recipe_names", "train"},
+    "lapis.train": {"Recipe", "distill", "load_recipe", "recipe_names", "train"},
     "lapis.energy": {
         "CONVENTIONS", "Activities", "Costs", "Estimate", "Mixing", "Operation", "energy_of", "estimate",
         "load_activities", "load_costs",

@@ -14,6 +14,7 @@ from lapis.data.images import Images, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
+from lapis.data.unlabelled import load_list
 from lapis.errors import LapisError
 from lapis.nn.pixels import normalise
 from lapis.train.recipe import Data, Recipe
@@ -30,6 +31,11 @@ def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
                 "leave --data out, or choose a dataset: --set data.dataset=cifar10"
             )
         train, test = packaged_images("train"), packaged_images("test")
+    elif data.dataset == "unlabelled":
+        if folder is None or not folder.is_file():
+            raise LapisError(f"unlabelled images are named by the list that lapis distill writes, not by {folder}")
+        listed = load_list(folder)
+        train, test = listed.train, listed.held_aside
     elif data.dataset == "folder":
         own = open_class_folders(resolve_data(folder, None))
         train, test = own.train, own.held_out

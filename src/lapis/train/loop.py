@@ -91,15 +91,15 @@ class Run:
         few = calibration_images(self.train_images, recipe, device)
         if not quiet:
             echo(f"{recipe.name}: preparing the network on {len(few)} images", error=True)
-        self.student = prepare_student(recipe, few)
         teacher = load_teacher(recipe, device)
-        objective = make_objective(self.student, teacher, recipe.distill, few)
+        student = prepare_student(recipe, few, teacher)
+        objective = make_objective(student, teacher, recipe, few)
         module, optimizer = averaged_gradients(objective, processes), make_optimizer(objective, optim)
-        self.deadlines = DeadlineScheduler(self.student, recipe.sparsity, self.total, processes, few)
+        self.deadlines = DeadlineScheduler(student, recipe.sparsity, self.total, processes, few)
         self.step = OptimizerStep(
             optim, module, teacher, optimizer, self.deadlines, processes, self.total, self.batches.steps
         )
-        self.state = RunState(recipe, objective, optimizer, self.deadlines)
+        self.state = RunState(recipe, student, objective, optimizer, self.deadlines)
 
     def loop(self) -> None:
         """Take all steps that are left, unless a signal stops the run; its state is saved then."""
@@ -117,7 +117,7 @@ class Run:
             for parts in self.remaining_batches():
                 watch = (progress.step + 1) % checkpoint.log_steps == 0 or progress.step + 1 == self.total
                 row = self.step(parts, progress.step, watch)
-                progress.step += 1
+                self.state.after_step()
                 if watch:
                     log.step(row, self.recipe.optim.batch, self.deadlines.activity)
                     note = log.note(row, progress.best)
@@ -150,9 +150,9 @@ class Run:
 
     def evaluate(self, log: Log, stop: StopRequest, display: Display) -> bool:
         """Test, log, and keep the best network; False if a stop was requested meanwhile: a resumed run tests again."""
-        progress, student = self.state.progress, self.student
+        progress, network = self.state.progress, self.state.network
         show = partial(display.update, progress.step)
-        scores = evaluate_student(student, self.test_images, self.recipe, self.processes, stop, show)
+        scores = evaluate_student(network, self.test_images, self.recipe, self.processes, stop, show)
         if scores is None:
             return False
         progress.last = {"step": progress.step, "epoch": progress.step / self.batches.steps, **scores.as_dict()}
@@ -162,9 +162,9 @@ class Run:
         progress.best = scores.top1 if better else progress.best
         log.evaluation(progress.last)
         if self.processes.first and scores.tally.images:
-            save_tally(self.out / ACTIVITY_FILE, scores.tally, student.config)
+            save_tally(self.out / ACTIVITY_FILE, scores.tally, network.config)
         if self.processes.first and better:
-            save_network(self.out / BEST_FILE, student, self.state.metadata(self.train_images.classes))
+            save_network(self.out / BEST_FILE, network, self.state.metadata(self.train_images.classes))
         display.print_line(
             f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} images"
         )
@@ -174,7 +174,7 @@ class Run:
         """The summary; for a run that reached its end, with the last network and the curves."""
         summary = self.state.summary(self.total, self.out)
         if self.processes.first and not summary["interrupted"]:
-            save_network(self.out / LAST_FILE, self.student, self.state.metadata(self.train_images.classes))
+            save_network(self.out / LAST_FILE, self.state.network, self.state.metadata(self.train_images.classes))
             plot_curves(self.out, self.recipe.name)
             write_text(self.out / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary

@@ -1,4 +1,10 @@
-"""The loss: cross entropy and, with a teacher, the distillation of its logits and features."""
+"""The losses: labels and, with a teacher, its logits and features; or a teacher's tokens block by block.
+
+Distillation without labels knows the teacher's tokens x_0 .. x_L. In the stage `blocks`, block l gets x_{l-1} and must
+give x_l. Gradients stay inside a block, so nothing explodes and nothing drifts, and the deployed form can be trained
+from the first step. In the stage `whole` the network sees images, every block gets what the one before gave, and the
+teacher's answers are learned too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from torch import Tensor, nn
 
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
-from lapis.train.recipe import Distill
+from lapis.train.recipe import Distill, Recipe
 from lapis.train.teacher import Teacher
 
 
@@ -82,11 +88,61 @@ class Objective(nn.Module):
         return torch.stack(losses).mean()
 
 
-def make_objective(student: LapisViT, teacher: Teacher | None, distill: Distill, images: Tensor) -> Objective:
+class BlockObjective(nn.Module):
+    """loss = tokens sum_l (e_l + class_token c_l) + logit KL(teacher || student).
+
+    e_l = mean (y_l - x_l)^2 / mean (x_l - x_a)^2: the error of the tokens y_l after block l, relative to what was added
+    since the tokens x_a: those before the block, or before all blocks where they learn as a whole. c_l is the same of
+    the class token alone: it is one of many tokens, and carries the answer. Blocks alone learn no answers: KL is 0.
+    """
+
+    def __init__(self, student: LapisViT, distill: Distill, whole: bool) -> None:
+        super().__init__()
+        self.student, self.distill, self.whole = student, distill, whole
+
+    def forward(self, images: Tensor, targets: Tensor, teacher_output: Tapped) -> Terms:
+        """The teacher's output has the tokens after every block; targets are not looked at."""
+        student, distill = self.student, self.distill
+        errors, classes = [], []
+        y = start = student.embed(images) if self.whole else student.embed(images).detach()
+        for block, tokens in zip(student.blocks, teacher_output.features, strict=True):
+            target = tokens.float()
+            y = student.run_block(block, y)
+            error, added = (y.float() - target).square(), (target - start.detach().float()).square()
+            errors.append(error.mean() / added.mean())
+            classes.append(error[:, 0].mean() / added[:, 0].mean())
+            if not self.whole:
+                y = start = target
+        feature = torch.stack(errors).mean()
+        loss = distill.tokens * (torch.stack(errors).sum() + distill.class_token * torch.stack(classes).sum())
+        logit = right = torch.zeros_like(loss)
+        if self.whole:
+            logits = student.head(student.pool(y)).float()
+            logit = logit_distillation(logits, teacher_output.logits.float(), distill.temperature)
+            loss = loss + distill.logit * logit
+            right = (logits.argmax(1) == teacher_output.logits.argmax(1)).float().mean()
+        return Terms(loss, torch.zeros_like(loss), logit.detach(), feature.detach(), right)
+
+
+@torch.no_grad()
+def block_errors(student: LapisViT, teacher: LapisViT, images: Tensor) -> list[float]:
+    """e_l of every block alone, on the teacher's tokens of some images."""
+    errors = []
+    x = teacher.eval().embed(images)
+    for block, source in zip(student.eval().blocks, teacher.blocks, strict=True):
+        target = source(x)
+        errors.append(float((block(x) - target).square().mean() / (target - x).square().mean()))
+        x = target
+    return errors
+
+
+def make_objective(student: LapisViT, teacher: Teacher | None, recipe: Recipe, images: Tensor) -> nn.Module:
     """The objective of a run, aligned to its teacher's features on a few images; on the student's device, to train."""
+    if recipe.stage != "labels":
+        return BlockObjective(student, recipe.distill, recipe.stage == "whole").to(images.device).train()
     width = None if teacher is None else teacher.model.config.width
-    objective = Objective(student, distill, width).to(images.device).train()
-    if teacher is not None and distill.feature:
+    objective = Objective(student, recipe.distill, width).to(images.device).train()
+    if teacher is not None and recipe.distill.feature:
         objective.align(images, teacher(images))
     return objective
 

@@ -12,8 +12,9 @@ from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, normalisation
 
-Dataset = Literal["cifar10", "cifar100", "imagenet", "sample", "folder"]
+Dataset = Literal["cifar10", "cifar100", "imagenet", "sample", "folder", "unlabelled"]
 Precision = Literal["fp32", "bf16"]
+TrainingStage = Literal["labels", "blocks", "whole"]
 # The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
 DRIVING = ("attention_in", "v", "readout", "mlp_in")
 
@@ -45,8 +46,9 @@ class Data:
 class Optim:
     """AdamW, linear warm-up, cosine to zero. `batch` counts images over all processes and accumulated parts.
 
-    head_scale multiplies the learning rate of the classifier. `recompute` computes blocks again in the backward pass,
-    for less memory.
+    head_scale multiplies the learning rate of the classifier. With an `average` above 0, the network that is tested and
+    saved is the moving average of the weights, a <- average a + (1 - average) w. `recompute` computes blocks again in
+    the backward pass, for less memory.
     """
 
     lr: float = 1e-4
@@ -57,6 +59,7 @@ class Optim:
     warmup_epochs: float = 5.0
     clip: float = 1.0
     head_scale: float = 1.0
+    average: float = 0.0
     precision: Precision = "bf16"
     recompute: bool = False
 
@@ -66,6 +69,8 @@ class Optim:
             _at_least(f"optim.{name}", getattr(self, name), 1)
         for name in ("lr", "weight_decay", "warmup_epochs", "clip", "head_scale"):
             _at_least(f"optim.{name}", getattr(self, name), 0)
+        if not 0 <= self.average < 1:
+            raise LapisError(f"optim.average={self.average} must lie in 0..1, below 1")
         if self.epochs <= 0:
             raise LapisError(f"optim.epochs={self.epochs} must be above 0; a fraction of an epoch is allowed")
 
@@ -75,6 +80,8 @@ class Distill:
     """loss = ce CE + logit KD + feature FD with a teacher; cross entropy alone without one.
 
     Tokens after student_blocks[i] are trained to match those after teacher_blocks[i] of the teacher, counted from 0.
+    The stages `blocks` and `whole` of a recipe know no labels: there the loss is tokens (errors of all blocks +
+    class_token errors of their class tokens) + logit KD, see `lapis.train.objective.BlockObjective`.
     """
 
     teacher: str = ""
@@ -84,6 +91,8 @@ class Distill:
     temperature: float = 4.0
     student_blocks: tuple[int, ...] = (2, 5, 8, 11)
     teacher_blocks: tuple[int, ...] = (5, 11, 17, 23)
+    tokens: float = 1.0
+    class_token: float = 0.3
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -146,6 +155,7 @@ class Checkpointing:
 class Recipe:
     """One training run.
 
+    `stage` says what is learned: labels; a teacher's blocks, each alone; or a teacher's answers and tokens as a whole.
     `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `shift_to_unsigned`
     shifts the values at unsigned points above zero where the first weights bring no calibration; `remove_value_mean`
     makes the output projections blind to the mean value of a head, see `lapis.nn.unsigned`.
@@ -153,6 +163,7 @@ class Recipe:
 
     name: str
     model: LapisConfig
+    stage: TrainingStage = "labels"
     start: str = ""
     shift_to_unsigned: bool = False
     remove_value_mean: bool = False
@@ -165,6 +176,11 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _choice("stage", self.stage, get_args(TrainingStage))
+        if self.stage != "labels" and not self.distill.teacher:
+            raise LapisError(f"stage={self.stage} learns from a teacher; name one by distill.teacher")
+        if self.stage != "labels" and self.shift_to_unsigned:
+            raise LapisError(f"stage={self.stage} calibrates on the teacher's tokens; leave out shift_to_unsigned")
         if self.shift_to_unsigned and self.sparsity.rotate_basis:
             raise LapisError(
                 "shift_to_unsigned and sparsity.rotate_basis both choose the axes of values, for other ends; set one"

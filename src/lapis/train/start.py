@@ -8,8 +8,9 @@ from torch import Tensor
 from lapis import models
 from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
-from lapis.nn.calibrate import is_calibrated
+from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import check_tensors
+from lapis.nn.equalise import equalise
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import ActivationQuantizer, Quantizer
@@ -18,6 +19,7 @@ from lapis.nn.rotation import rotate_basis
 from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
 from lapis.train.recipe import Recipe
+from lapis.train.teacher import Teacher
 
 
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
@@ -41,11 +43,21 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
 
 
 @torch.no_grad()
-def prepare_student(recipe: Recipe, images: Tensor) -> LapisViT:
-    """The first network of a run, with the steps and taus that its first weights lack found on a few images."""
+def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = None) -> LapisViT:
+    """The first network of a run, with the steps and taus that its first weights lack found on a few images.
+
+    Where blocks learn from the teacher's tokens, they are calibrated on these; a student that starts with the weights
+    of its teacher has its channels equalised first.
+    """
     model = start_network(recipe.model, recipe.start, recipe.seed).to(images.device)
     if not is_calibrated(model):
-        if recipe.shift_to_unsigned:
+        if recipe.stage != "labels" and teacher is not None:
+            tokens = [teacher.model.embed(images), *teacher(images).features[:-1]]
+            if recipe.start == recipe.distill.teacher:
+                equalise(model, teacher.model, tokens)
+            for block, x in zip(model.eval().blocks, tokens, strict=True):
+                calibrate(block, [x])
+        elif recipe.shift_to_unsigned:
             model = shift_to_unsigned(model, [images])
         else:
             model.eval()(images)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from lapis._util.files import PARTIAL, write_atomically
 from lapis._util.run_layout import PREVIOUS_STATE_FILE, STATE_FILE
 from lapis.errors import LapisError
-from lapis.train.objective import Objective
+from lapis.nn.model import LapisViT
 from lapis.train.recipe import Recipe, differences
 from lapis.train.sparsity import DeadlineScheduler
 
@@ -42,10 +44,30 @@ class RunState:
     """Progress, weights, optimizer, deadlines and random numbers of a run."""
 
     def __init__(
-        self, recipe: Recipe, objective: Objective, optimizer: torch.optim.Optimizer, deadlines: DeadlineScheduler
-    ) -> None:
-        self.recipe, self.objective, self.optimizer, self.deadlines = recipe, objective, optimizer, deadlines
+        self, recipe: Recipe, student: LapisViT, objective: nn.Module, optimizer: torch.optim.Optimizer,
+        deadlines: DeadlineScheduler,
+    ) -> None:  # fmt: skip
+        self.recipe, self.student, self.objective = recipe, student, objective
+        self.optimizer, self.deadlines = optimizer, deadlines
         self.progress = Progress()
+        decay = recipe.optim.average
+        self.average = AveragedModel(student, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
+
+    @property
+    def network(self) -> LapisViT:
+        """The network that is tested and saved: the student, or the average of its weights."""
+        if self.average is None:
+            return self.student
+        average: LapisViT = self.average.module
+        # Deadlines are chosen, not averaged.
+        average.set_min_code(self.student.config.min_code)
+        return average
+
+    def after_step(self) -> None:
+        """Count a step that was taken."""
+        self.progress.step += 1
+        if self.average is not None:
+            self.average.update_parameters(self.student)
 
     def save(self, folder: Path) -> None:
         """Write the state; if that fails, the last good one stays."""
@@ -57,6 +79,7 @@ class RunState:
                 "objective": self.objective.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "deadlines": self.deadlines.state(),
+                "average": None if self.average is None else self.average.state_dict(),
                 "generator": torch.get_rng_state(),
             },
         )
@@ -67,6 +90,8 @@ class RunState:
             self.objective.load_state_dict(saved["objective"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.deadlines.restore(saved["deadlines"])
+            if self.average is not None:
+                self.average.load_state_dict(saved["average"])
             self.progress = Progress(**saved["progress"])
             torch.set_rng_state(saved["generator"])
         except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -106,7 +131,7 @@ class RunState:
 
 
 # What a state file holds; a file that lacks any of it is damaged.
-FIELDS = ("recipe", "progress", "objective", "optimizer", "deadlines", "generator")
+FIELDS = ("recipe", "progress", "objective", "optimizer", "deadlines", "average", "generator")
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

@@ -33,12 +33,21 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
     opened = models.open(recipe.distill.teacher)
     check_teacher(recipe, opened.config)
     blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
-    return Teacher(opened.model().to(device), blocks, recipe.preprocess, opened.preprocess)
+    if recipe.stage != "labels":
+        blocks = tuple(range(opened.config.depth))
+    # A file of foreign weights does not say how images are prepared.
+    own = recipe.preprocess if opened.kind == "foreign" else opened.preprocess
+    return Teacher(opened.model().to(device), blocks, recipe.preprocess, own)
 
 
 def check_teacher(recipe: Recipe, theirs: LapisConfig) -> None:
     """Refuse a teacher of this configuration if the recipe's student cannot learn from it."""
     ours_at, theirs_at, ours = recipe.distill.student_blocks, recipe.distill.teacher_blocks, recipe.model
+    if recipe.stage != "labels" and (theirs.depth, theirs.width) != (ours.depth, ours.width):
+        raise LapisError(
+            f"stage={recipe.stage} compares tokens block by block: teacher {recipe.distill.teacher} has depth "
+            f"{theirs.depth} and width {theirs.width}, the student {ours.depth} and {ours.width}"
+        )
     if len(ours_at) != len(theirs_at):
         raise LapisError(f"distill.student_blocks={ours_at} and distill.teacher_blocks={theirs_at} must pair up")
     if theirs.classes != ours.classes:
