@@ -124,7 +124,7 @@ def test_a_network_that_averages_patches_opens_on_the_one_that_counts_most(
     page, shares = open_page(explained), rollout(explained)
     assert shares is not None
     assert chosen(page, "query") == [1 + int(shares[1:].argmax())]
-    assert page.inner_text("#evidence-says").startswith("By the network's own linear head")
+    assert page.inner_text("#evidence-says").startswith("By occlusion: each patch")
 
 
 def test_the_mean_of_the_heads_is_the_mean_of_their_rows(page: Any) -> None:

@@ -1,8 +1,7 @@
 """What decided: which patches raised or lowered each of the likeliest classes, and where the network looked.
 
-The score of a class is its logit less the mean of all logits: the softmax sees only such differences. A network that
-averages its patches adds up one share per patch in its linear head, so these shares are its own account. A network that
-reads its class token has no such sum; there each tile of patches is hidden in turn and the network runs again.
+The score of a class is its logit less the mean of all logits: the softmax sees only such differences. Each tile of
+patches is hidden in turn and the network runs again; a tile raised a class if hiding it lowers the score.
 
 Attention rollout follows where the network looked, not what it read there: r = e prod_l (I + A_l) / 2 from the last
 block to the first. A_l is the mean over the heads of the rows of weights, each scaled to sum to one; of weights below
@@ -13,20 +12,15 @@ the residual path. A block whose rule gives no weights to pairs counts as one in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lapis.deploy import integer
-from lapis.deploy.arithmetic import Int32, add_to_stream
 from lapis.deploy.leak import MANTISSA_BITS
-from lapis.deploy.network import Network
 from lapis.ops.l1_distance import l1_distance
 from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels
-from lapis.trace import Trace
 
 if TYPE_CHECKING:
     from lapis.report.page.explained import Explained
@@ -36,35 +30,19 @@ TOP_CLASSES = 5
 MAX_TILES = 64
 BATCH = 16
 
-Method = Literal["head", "occlusion"]
 # Images (B, S, S, 3) to real logits (B, classes).
 RunImages = Callable[[Pixels], npt.NDArray[Any]]
 # Called with the number of runs done and the number of all.
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What each tile of `side` x `side` patches added to the scores of `classes`: values (classes, rows, columns).
+class Evidence(NamedTuple):
+    """What each tile of `side` x `side` patches added to the scores of `classes`: values (classes, rows, columns)."""
 
-    By the head, the values of a class and its entry of `rest` (bias and rounding) sum to its score.
-    """
-
-    method: Method
     classes: tuple[int, ...]
     scores: npt.NDArray[np.float64]
     values: npt.NDArray[np.float64]
-    side: int = 1
-    rest: npt.NDArray[np.float64] | None = None
-
-    def description(self) -> str:
-        """How the values were computed, in words for the page."""
-        if self.method == "head":
-            return (
-                "By the network's own linear head, which averages the patches: the shares of all patches and the bias "
-                "sum to the score of the class."
-            )
-        return describe_occlusion(self.side)
+    side: int
 
 
 def describe_occlusion(side: int) -> str:
@@ -113,37 +91,7 @@ def by_occlusion(
     classes = top_classes(logits)
     scores = centred(logits)[list(classes)]
     values = (scores - np.concatenate(found)[:, list(classes)]).T.reshape(len(classes), tiles, tiles)
-    return Evidence("occlusion", classes, scores, values, side)
-
-
-def by_head(network: Network, pixels: Pixels, logits: npt.NDArray[Any], trace: Trace) -> Evidence:
-    """The share of each patch in the scores of a network that averages its patches; `trace` is of one image.
-
-    u = sum_p c_p / (P sigma), c_p the patch's stream less its mean over channels; logit = u W + bias.
-    """
-    stream = final_stream(network, pixels[None], trace)[0, 1:].astype(np.float64)
-    sigma = np.sqrt(stream.mean(axis=0).var() + network.eps)
-    unit = (stream - stream.mean(axis=1, keepdims=True)) / (len(stream) * sigma)
-    head = network.head_weight.astype(np.float64) * 2.0**-network.head_exponent
-    shares = centred(unit @ head.T)
-    scores, classes = centred(logits), list(top_classes(logits))
-    grid = network.config.grid
-    return Evidence(
-        "head",
-        tuple(classes),
-        scores[classes],
-        shares[:, classes].T.reshape(len(classes), grid, grid),
-        rest=(scores - shares.sum(axis=0))[classes],
-    )
-
-
-def final_stream(network: Network, images: Pixels, trace: Trace) -> Int32:
-    """The residual stream (B, N, D) after the last block, rebuilt from the codes of a run on `images`."""
-    stream = integer.embed(network, images)
-    for index, block in enumerate(network.blocks):
-        stream = add_to_stream(stream, block.proj.pre(trace[index, "readout"]))
-        stream = add_to_stream(stream, block.fc2.pre(trace[index, "mlp_hidden"]))
-    return stream
+    return Evidence(classes, scores, values, side)
 
 
 def rollout(explained: Explained) -> npt.NDArray[np.float64] | None:

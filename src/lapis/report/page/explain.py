@@ -14,7 +14,7 @@ from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network, check_deployable
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, read_image
-from lapis.report.page.evidence import Progress, by_head, by_occlusion
+from lapis.report.page.evidence import Progress, by_occlusion
 from lapis.report.page.explained import AttentionSource, Explained, ReadoutScale, Scaled, check_explainable
 from lapis.runtime.session import NUMPY, Session
 
@@ -54,18 +54,13 @@ def explain_network(
 ) -> Explained:
     """Run a deployed network on one image of any size and record all codes.
 
-    Evidence comes from the network's own head where its answer is a sum over patches, else from one run per patch.
+    `evidence` asks for the patches that raised or lowered the top classes, which takes one run per tile of them.
     """
     check_explainable(network.config)
     pixels = network.preprocess.resize(image)
     # The page resizes and crops the image itself, once; the session takes these pixels as they are.
     session = Session(dataclasses.replace(network, preprocess=dataclasses.replace(network.preprocess, crop=1.0)))
     logits, trace = session.watch(pixels[None])
-    found = None
-    if evidence and network.config.mean_pooling:
-        found = by_head(network, pixels, logits[0], trace)
-    elif evidence:
-        found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress)
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     return Explained(
         config=network.config,
@@ -74,7 +69,10 @@ def explain_network(
         logits=np.asarray(logits[0], dtype=np.float64),
         trace=trace,
         attention=attention_of(network),
-        evidence=found,
+        evidence=by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress)
+        if evidence
+        else None,
+        min_score=getattr(network, "min_score", None),
         **{"executor": how} | details,
     )
 

@@ -48,7 +48,8 @@ class AttentionSource(NamedTuple):
 class Explained:
     """One run: the image (S, S, 3) as the network took it, its logits (classes,) and the trace of a batch of one.
 
-    evidence: which patches raised or lowered the top classes, where it was asked for.
+    evidence: which patches raised or lowered the top classes, where it was asked for. min_score: the score below which
+    the image shows none of the classes, if the network knows one.
     """
 
     config: LapisConfig
@@ -58,6 +59,7 @@ class Explained:
     trace: Trace
     attention: AttentionSource
     evidence: Evidence | None = None
+    min_score: float | None = None
     model: str = ""
     executor: str = ""
     picture: str = ""

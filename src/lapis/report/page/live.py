@@ -83,7 +83,7 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[LivePic
     config = network.config
     check_live(network)
     side = tile_side(config.grid)
-    return network_facts(config, network.class_names, attention_of(network)) | {
+    return network_facts(config, network.class_names, attention_of(network), getattr(network, "min_score", None)) | {
         "model": name,
         "blocks": list(range(config.depth)),
         "points": list(POINTS),

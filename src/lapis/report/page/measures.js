@@ -133,6 +133,6 @@ Measures.evidence = async (engine, data, pixels, logits, pause) => {
       values[rank][row][column] = scores[index] - left[index];
     });
   }
-  const made = top.map((index, rank) => ({ index, score: scores[index], rest: null, values: values[rank] }));
-  return { method: "occlusion", says, side, classes: made };
+  const made = top.map((index, rank) => ({ index, score: scores[index], values: values[rank] }));
+  return { says, side, classes: made };
 };

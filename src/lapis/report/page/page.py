@@ -23,7 +23,7 @@ from lapis.config import LapisConfig
 from lapis.energy import Estimate, estimate, side_by_side
 from lapis.energy.estimate import PricedOperation
 from lapis.relations import rule_of
-from lapis.report.page.evidence import rollout
+from lapis.report.page.evidence import describe_occlusion, rollout
 from lapis.report.page.explained import AttentionSource, Explained
 from lapis.trace import Point, Tally
 
@@ -91,7 +91,7 @@ def write_html(path: str | Path, text: str) -> int:
 def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     """All data for the script; the codes are compressed signed bytes."""
     config, tally = explained.config, explained.tally
-    facts = network_facts(config, explained.class_names, explained.attention)
+    facts = network_facts(config, explained.class_names, explained.attention, explained.min_score)
     stored = facts["stored"] or {}
     facts |= _contents(explained, limit - sum(len(each) for each in stored.values()))
     shares = rollout(explained)
@@ -111,7 +111,9 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     }
 
 
-def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: AttentionSource) -> dict[str, Any]:
+def network_facts(
+    config: LapisConfig, class_names: tuple[str, ...], attention: AttentionSource, min_score: float | None
+) -> dict[str, Any]:
     """The data for the script that do not depend on an image."""
     delays, leak, stored, readout = attention.delays, attention.leak, attention.stored, attention.readout
     rule = rule_of(config.relation)
@@ -122,7 +124,7 @@ def network_facts(config: LapisConfig, class_names: tuple[str, ...], attention: 
         "grid": config.grid,
         "channels": config.head_width,
         "sqrtHalf": SQRT_HALF,
-        "min_score": None,
+        "min_score": min_score,
         "classes": list(class_names or (f"class {number}" for number in range(config.classes))),
         "rule": {name: getattr(rule, name) for name in RULE_FACTS},
         "tau": None if attention.tau is None else attention.tau.astype(float).tolist(),
@@ -141,14 +143,12 @@ def _evidence(explained: Explained) -> dict[str, Any] | None:
     if evidence is None:
         return None
     return {
-        "method": evidence.method,
-        "says": evidence.description(),
+        "says": describe_occlusion(evidence.side),
         "side": evidence.side,
         "classes": [
             {
                 "index": index,
                 "score": float(score),
-                "rest": None if evidence.rest is None else float(evidence.rest[number]),
                 "values": [[float(f"{value:.5g}") for value in row] for row in evidence.values[number]],
             }
             for number, (index, score) in enumerate(zip(evidence.classes, evidence.scores, strict=True))

@@ -99,7 +99,7 @@ Lapis.Summary = class {
             "span",
             {},
             element("b", {}, classes[n]),
-            ` ${Lapis.percent(shares[n])}${many ? `, place ${(order.indexOf(n) + 1).toLocaleString("en")}` : ""}`,
+            ` ${Lapis.percent(shares[n]).replace(" ", "\u00a0")}${many ? `, place ${(order.indexOf(n) + 1).toLocaleString("en")}` : ""}`,
           ),
         ),
     );
