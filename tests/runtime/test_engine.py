@@ -75,7 +75,7 @@ LEAST_CODES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 # The forms of a layer's weights, as in csrc/engine/pack.h.
-DENSE, EVENTS, SQUEEZED = 1, 2, 4
+DENSE, EVENTS, PACKED6 = 1, 2, 4
 SIGNED_INPUTS: dict[str, Any] = {"attention_in": "signed", "readout": "signed", "mlp_in": "signed"}
 
 
@@ -306,7 +306,7 @@ def test_a_linear_layer_equals_its_formula(
 ) -> None:
     layer, codes = extreme_layer(shape, low, high, largest)
     codes[0] = high
-    for form in (DENSE, EVENTS, DENSE | SQUEEZED, EVENTS | SQUEEZED):
+    for form in (DENSE, EVENTS, DENSE | PACKED6, EVENTS | PACKED6):
         assert (linear(layer, codes, low, high, kind, form) == expected(layer, codes, low, high, kind)).all(), form
     for min_code in (2, high):
         found = linear(layer, codes, low, high, kind, min_code=min_code)
@@ -326,7 +326,7 @@ def test_a_layer_driven_by_events_equals_its_formula_at_every_activity(
     codes[np.random.default_rng(1).random(codes.shape) >= share] = 0
     for kind in (0, 1, 2):
         want = expected(layer, codes, low, high, kind)
-        for form in (EVENTS, EVENTS | SQUEEZED):
+        for form in (EVENTS, EVENTS | PACKED6):
             assert (linear(layer, codes, low, high, kind, form) == want).all(), (kind, form)
 
 
