@@ -104,7 +104,7 @@ def _read_help(command: click.Command) -> Help:
     for block in inspect.cleandoc(f"{command.help or ''}\n\n{command.epilog or ''}".strip()).split("\n\n"):
         if block.startswith("\b"):
             example += [line.strip() for line in block.splitlines()[2:]]
-        else:
+        elif block.strip():
             paragraphs.append(" ".join(block.split()))
     return Help(paragraphs, example)
 
@@ -114,8 +114,8 @@ def _usage(command: click.Command) -> str:
     words = ["[OPTIONS]"] if command.params else []
     for one in command.params:
         if isinstance(one, click.Argument):
-            word = (one.metavar or str(one.name).upper()) + ("..." if one.nargs == -1 else "")
-            words.append(word if one.required else f"[{word}]")
+            word = str(one.name).upper() + ("..." if one.nargs == -1 else "")
+            words.append(one.metavar or (word if one.required else f"[{word}]"))
     if isinstance(command, click.Group):
         words.append("COMMAND [ARGS]...")
     return " ".join(words)
@@ -144,6 +144,8 @@ def _value_name(option: click.Option) -> str:
 
 
 def _default_text(option: click.Option) -> str:
+    if isinstance(option.show_default, str):
+        return option.show_default
     if option.secondary_opts:
         return (option.opts if option.default else option.secondary_opts)[0]
     return " ".join(map(str, option.default)) if isinstance(option.default, tuple) else str(option.default)
