@@ -19,14 +19,16 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+import torch
 
-from lapis._util.run_layout import LAST_FILE, LOCK_FILE, PREVIOUS_STATE_FILE, STATE_FILE
+from lapis._util.run_layout import LAST_FILE, LOCK_FILE, PREVIOUS_STATE_FILE, STATE_FILE, STEPS_FILE
 from lapis.errors import EXIT_BAD_INPUT, LapisError
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import train
 from lapis.train.recipe import Recipe
 from lapis.train.state import load_state
+from lapis.train.step import OptimizerStep
 
 Micro = Callable[..., Recipe]
 RunMicro = Callable[..., dict[str, Any]]
@@ -130,6 +132,67 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
         # The damaged state must not have become the one before, which is needed if the next one is damaged too.
         assert before.read_bytes() != damaged
         assert load_state(out)["progress"] == {**last["progress"], "seconds": ANY, "last": ANY}
+
+
+@pytest.mark.parametrize("field", ["deadlines", "progress", "generator"])
+def test_a_last_state_without_a_field_gives_way_to_the_one_before(
+    field: str, tmp_path: Path, micro: Micro, run_micro: RunMicro, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_micro(micro("checkpoint.save_steps=2"), tmp_path)
+    state = torch.load(tmp_path / STATE_FILE, weights_only=True)
+    (tmp_path / STATE_FILE).unlink()
+    torch.save({name: value for name, value in state.items() if name != field}, tmp_path / STATE_FILE)
+    assert run_micro(micro("checkpoint.save_steps=2"), tmp_path, resume=True)["step"] == 8
+    assert f"it lacks {field}; continuing from the state before it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "folder", "pipe"])
+def test_a_lock_that_is_not_our_own_file_is_refused_and_harms_nothing(
+    kind: str, tmp_path: Path, micro: Micro, run_micro: RunMicro
+) -> None:
+    precious, out = tmp_path / "precious.txt", tmp_path / "run"
+    precious.write_text("mine")
+    out.mkdir()
+    lock = out / LOCK_FILE
+    make: dict[str, Callable[[], object]] = {
+        "symbolic link": lambda: lock.symlink_to(precious),
+        "hard link": lambda: lock.hardlink_to(precious),
+        "folder": lock.mkdir,
+        "pipe": lambda: os.mkfifo(lock),
+    }
+    make[kind]()
+    with pytest.raises(LapisError, match="could destroy another file; remove it"):
+        run_micro(micro(), out)
+    assert precious.read_text() == "mine"
+
+
+def test_a_folder_with_the_name_of_an_unfinished_file_blocks_nothing(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro
+) -> None:
+    (tmp_path / ".partial-x").mkdir()
+    run_micro(micro("optim.epochs=0.25"), tmp_path)
+    assert run_micro(micro("optim.epochs=0.25"), tmp_path, resume=True)["step"] == 1
+    assert (tmp_path / ".partial-x").is_dir()
+
+
+def test_a_letter_among_the_numbers_of_the_log_is_one_error(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
+    run_micro(micro("optim.epochs=0.5"), tmp_path)
+    log = tmp_path / STEPS_FILE
+    lines = log.read_text().split("\n")
+    log.write_text("\n".join([lines[0], lines[1].replace(",", ",x", 4), *lines[2:]]))
+    with pytest.raises(LapisError, match=r"steps\.csv is damaged.*remove it"):
+        run_micro(micro("optim.epochs=0.5"), tmp_path, resume=True)
+
+
+def test_a_killed_process_that_reads_images_says_how_to_continue(
+    tmp_path: Path, micro: Micro, run_micro: RunMicro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object) -> dict[str, Any]:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. Details are lost.")
+
+    monkeypatch.setattr(OptimizerStep, "__call__", killed)
+    with pytest.raises(LapisError, match=r"pid 7.*start again with --resume.*data\.workers=0"):
+        run_micro(micro(), tmp_path / "run")
 
 
 def test_two_damaged_states_are_one_error(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:

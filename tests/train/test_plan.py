@@ -75,7 +75,7 @@ def test_a_deployed_start_is_trained_in_its_own_configuration() -> None:
 def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImages, start: models.Opened) -> None:
     made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(epochs=8.0))
     assert [recipe.start for recipe in made.stages.values()] == [
-        str(tmp_path / "out" / name) for name in ("start.safetensors", "1_exact", "2_pow2")
+        str(tmp_path / "out" / name) for name in ("0_start/start.safetensors", "1_exact", "2_pow2")
     ]
     assert [recipe.optim.epochs for recipe in made.stages.values()] == [8.0, 2.0, 4.0]
     assert all(recipe.checkpoint.evaluate_epochs == recipe.optim.epochs for recipe in made.stages.values())
@@ -98,3 +98,30 @@ def test_a_setting_that_contradicts_the_folder_is_refused(
 ) -> None:
     with pytest.raises(LapisError, match=words):
         make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(settings=(setting,)))
+
+
+def test_a_large_image_is_trained_in_parts_that_bound_the_memory(
+    tmp_path: Path, images: SplitImages, start: models.Opened
+) -> None:
+    made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices())
+    assert {recipe.optim.accumulate for recipe in made.stages.values()} == {1}
+    assert 0.6e9 < made.memory_bytes() < 0.7e9
+    large = TINY.replace(image_size=448)
+    optim = plan._optim("exact", 1000, 1.0, large)
+    part = -(-optim.batch // optim.accumulate)
+    assert optim.accumulate > 1
+    assert part == 1 or part * plan.bytes_per_image(large) <= 1.1 * plan.STEP_BYTES
+
+
+def test_a_name_that_no_file_can_have_is_refused_before_training(
+    tmp_path: Path, images: SplitImages, start: models.Opened
+) -> None:
+    with pytest.raises(LapisError, match=r"250 bytes.*rename it to at most 240"):
+        make_plan(tmp_path / "images", images, start, tmp_path / "out", "n" * 250, Choices())
+
+
+def test_a_network_named_start_does_not_replace_the_first_weights(
+    tmp_path: Path, images: SplitImages, start: models.Opened
+) -> None:
+    made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "start", Choices())
+    assert made.out / plan.START_FILE != made.out / f"{made.name}.safetensors"

@@ -166,9 +166,9 @@ def partial_name() -> str:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the incomplete files that a killed process left."""
+    """Remove the incomplete files that a killed process left; a folder of such a name is not ours."""
     for leftover in folder.glob(f"{PARTIAL}*"):
-        if not leftover.is_dir():
+        if leftover.is_symlink() or not leftover.is_dir():
             leftover.unlink(missing_ok=True)
 
 

@@ -117,6 +117,7 @@ def _print_plan(plan: Plan, started: bool, report: Any) -> None:
             f"{stage}: {recipe.optim.epochs:g} epochs, {plan.steps(stage)} steps of {recipe.optim.batch} images, "
             f"rate {recipe.optim.lr:.2g}{', with a teacher' * bool(recipe.distill.teacher)}",
         )
+    report("memory", f"about {plan.memory_bytes() / 1e9:.1f} GB")
     report("files", f"{plan.out}{' (continued)' * started}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from lapis.data.unlabelled import load_list
 from lapis.errors import LapisError
 from lapis.nn.pixels import normalise
 from lapis.train.recipe import Data, Recipe
+from lapis.train.run_lock import open_own_file
 
 
 def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
@@ -63,7 +65,7 @@ class UnreadableImages:
         for line in [line for part in parts for line in part.unreadable if line not in known]:
             known.append(line)
             display.print_line(line)
-            with self.file.open("a", encoding="utf-8") as file:
+            with os.fdopen(open_own_file(self.file, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
                 file.write(line + "\n")
         if len(known) > UNREADABLE_SHARE * self.total:
             raise LapisError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis import models, pack
-from lapis._util.files import read_json, remove_unfinished, write_text
+from lapis._util.files import remove_unfinished, write_text
 from lapis._util.progress import Display
 from lapis._util.run_layout import LOCK_FILE
 from lapis.data.class_folders import unreadable
@@ -20,10 +20,10 @@ from lapis.data.loader import UNREADABLE_SHARE
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
 from lapis.train.distributed import Processes
-from lapis.train.head import fit_head
+from lapis.train.head import MOST_IMAGES, fit_head
 from lapis.train.plan import START_FILE, Plan
 from lapis.train.recipe import differences
-from lapis.train.resume import train_or_resume
+from lapis.train.resume import read_record, train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import start_network
 
@@ -49,8 +49,7 @@ def is_started(plan: Plan) -> bool:
         if out.exists() and (not out.is_dir() or any(item.name != LOCK_FILE for item in out.iterdir())):
             raise LapisError(f"{out} exists and holds no fine-tuning; choose another --out")
         return False
-    saved = read_json(file)
-    changed = differences(saved, _plain(plan))
+    changed = differences(read_record(file), _plain(plan))
     if changed:
         words = ["the images of the folder" if line.startswith("images:") else line for line in changed]
         raise LapisError(f"{out} was started otherwise ({'; '.join(words[:4])}); choose another --out")
@@ -69,7 +68,7 @@ def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine)
         _create(plan)
     remove_unfinished(plan.out)
     if not (plan.out / START_FILE).is_file():
-        _prepare_start(plan, processes)
+        _prepare_start(plan, processes, quiet)
     summaries: dict[str, dict[str, Any]] = {}
     for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
         summary = train_or_resume(recipe, plan.folder, plan.stage_folder(stage), processes, quiet)
@@ -115,13 +114,15 @@ def _check_readable(plan: Plan, quiet: bool, report: ReportLine) -> None:
         report("images", f"left out: {line}")
 
 
-def _prepare_start(plan: Plan, processes: Processes) -> None:
+def _prepare_start(plan: Plan, processes: Processes, quiet: bool) -> None:
     """The first weights with a head for the new classes, in the configuration that they have."""
     recipe = next(iter(plan.stages.values()))
     opened = models.open(plan.source)
     config = opened.config.replace(classes=recipe.model.classes, image_size=recipe.model.image_size)
     model = start_network(config, plan.source, recipe.seed).to(processes.device)
-    fit_head(model, plan.images.train, recipe.preprocess)
+    count = min(len(plan.images.train), MOST_IMAGES)
+    with Display("fit the head", count, quiet=quiet) as display:
+        fit_head(model, plan.images.train, recipe.preprocess, display.update)
     metadata: dict[str, Any] = {
         "state": "imported, with a new head",
         "preprocess": recipe.preprocess.to_dict(),

@@ -6,6 +6,8 @@ where images are few.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,10 +27,15 @@ ITERATIONS = 100
 
 
 @torch.no_grad()
-def fit_head(model: LapisViT, images: Images, preprocess: Preprocess) -> None:
-    """Replace the weights of the network's head, from training images without augmentation."""
+def fit_head(
+    model: LapisViT, images: Images, preprocess: Preprocess, progress: Callable[[int], None] = lambda done: None
+) -> None:
+    """Replace the weights of the network's head, from training images without augmentation.
+
+    `progress` is told how many images have been seen.
+    """
     model.eval()
-    features, labels = _features(model, images, preprocess)
+    features, labels = _features(model, images, preprocess, progress)
     mean, deviation = features.mean(dim=0), features.std(dim=0).clamp_min(1e-6)
     weight, bias = _regress((features - mean) / deviation, labels, model.config.classes)
     weight = weight / deviation
@@ -36,7 +43,9 @@ def fit_head(model: LapisViT, images: Images, preprocess: Preprocess) -> None:
     model.classifier.bias.copy_(bias - weight @ mean)
 
 
-def _features(model: LapisViT, images: Images, preprocess: Preprocess) -> tuple[Tensor, Tensor]:
+def _features(
+    model: LapisViT, images: Images, preprocess: Preprocess, progress: Callable[[int], None]
+) -> tuple[Tensor, Tensor]:
     """What the head gets (n, D), and labels (n,)."""
     seen: list[Tensor] = []
     labels: list[Tensor] = []
@@ -51,6 +60,7 @@ def _features(model: LapisViT, images: Images, preprocess: Preprocess) -> tuple[
             if len(batch.pixels):
                 model(normalise(batch.pixels.to(device), preprocess))
                 labels.append(batch.labels.to(device))
+                progress(sum(map(len, labels)))
     finally:
         hook.remove()
     return torch.cat(seen), torch.cat(labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from lapis.preprocess import NORMALISATIONS, Preprocess
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
 from lapis.train.teacher import check_teacher
 
-START_FILE = "start.safetensors"
+# In a folder of its own, so that no network that is named after its images can replace it.
+START_FILE = "0_start/start.safetensors"
+# Bytes of a name; file systems take 255 with the suffix.
+MAX_NAME = 240
 # A set is seen this often, but not for more images than that in all, and at least once.
 MOST_EPOCHS, USUAL_EPOCHS = 40.0, 20.0
 LEAST_SEEN, MOST_SEEN = 4_000, 100_000
@@ -27,6 +31,8 @@ STEPS_PER_EPOCH = 8
 LATER_STAGES = {"pow2": 0.25, "w6": 0.5}
 RATES = {"exact": 2e-4, "pow2": 1e-4, "w6": 1e-4}
 WARMUP_SHARE = 0.05
+# A batch that would keep more than this is taken in parts, whose gradients are added; and what a process takes besides.
+STEP_BYTES, PROCESS_BYTES = 2 << 30, 600 << 20
 # Spikes of both signs where a dense network has negative values.
 SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
@@ -50,6 +56,13 @@ class Plan:
         optim = self.stages[stage].optim
         return max(1, round(optim.epochs * (len(self.images.train) // optim.batch)))
 
+    def memory_bytes(self) -> int:
+        """About how much memory the largest stage takes, on a CPU."""
+        return PROCESS_BYTES + max(
+            bytes_per_image(recipe.model) * -(-recipe.optim.batch // recipe.optim.accumulate)
+            for recipe in self.stages.values()
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """What a continued fine-tuning must have in common with its beginning."""
         return {
@@ -70,6 +83,11 @@ class Choices:
 
 def make_plan(folder: Path, images: SplitImages, opened: Opened, out: Path, name: str, choices: Choices) -> Plan:
     """The plan for these images from this start; each stage starts from the one before."""
+    if len(os.fsencode(name)) > MAX_NAME:
+        raise LapisError(
+            f"the folder's name has {len(os.fsencode(name))} bytes, and the network is named after it; rename it to at "
+            f"most {MAX_NAME}"
+        )
     stages: dict[str, Recipe] = {}
     plan = Plan(folder, out, name, opened.source, images, stages)
     previous = out / START_FILE
@@ -83,7 +101,7 @@ def make_plan(folder: Path, images: SplitImages, opened: Opened, out: Path, name
             start=str(previous),
             data=data,
             augment=Augment(smallest_area=0.5),
-            optim=_optim(stage, len(images.train), epochs),
+            optim=_optim(stage, len(images.train), epochs, config),
             distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.
             checkpoint=Checkpointing(evaluate_epochs=epochs, log_steps=10),
@@ -122,10 +140,19 @@ def usual_batch(images: int) -> int:
     return min(max(wanted, SMALLEST_BATCH), LARGEST_BATCH)
 
 
-def _optim(stage: str, images: int, epochs: float) -> Optim:
+def bytes_per_image(config: LapisConfig) -> int:
+    """About what a training step keeps of one image in FP32, from peaks that were measured at 128, 224 and 320 px."""
+    per_token = config.width * (14 + 2 * config.mlp_ratio)
+    return round(4 * config.depth * config.tokens * (per_token + 3.5 * config.heads * config.tokens))
+
+
+def _optim(stage: str, images: int, epochs: float, config: LapisConfig) -> Optim:
     batch = usual_batch(images)
     rate = RATES.get(stage, RATES["w6"]) * math.sqrt(batch / LARGEST_BATCH)
-    return Optim(lr=rate, batch=batch, epochs=epochs, warmup_epochs=WARMUP_SHARE * epochs, precision="fp32")
+    parts = min(batch, -(-batch * bytes_per_image(config) // STEP_BYTES))
+    return Optim(
+        lr=rate, batch=batch, accumulate=parts, epochs=epochs, warmup_epochs=WARMUP_SHARE * epochs, precision="fp32"
+    )
 
 
 def _data(preprocess: Preprocess, images: SplitImages) -> Data:

@@ -25,10 +25,21 @@ def train_or_resume(
 
 def finished_summary(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
-    changed = differences(read_json(folder / RECIPE_FILE), json.loads(json.dumps(recipe.to_dict())))
+    saved, summary = (read_record(folder / name) for name in (RECIPE_FILE, SUMMARY_FILE))
+    changed = differences(saved, json.loads(json.dumps(recipe.to_dict())))
     if changed:
         raise LapisError(
             f"{folder} holds a finished run with other settings: {'; '.join(changed)}; choose another --out"
         )
-    summary: dict[str, Any] = read_json(folder / SUMMARY_FILE)
+    missing = [name for name in ("interrupted", "top1", "images", "steps", "seconds") if name not in summary]
+    if missing:
+        raise LapisError(f"{folder / SUMMARY_FILE} is damaged: it lacks {', '.join(missing)}; choose another --out")
     return summary
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote."""
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise LapisError(f"{path} is damaged: it holds no JSON object; choose another --out")
+    return record

@@ -7,6 +7,7 @@ after a killed run. It is a record lock, which the processes that read images do
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,10 +40,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 def _locked(folder: Path, path: Path) -> int:
     while True:
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise LapisError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        file = open_own_file(path, os.O_RDWR)
         try:
             if fcntl is not None:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,3 +57,25 @@ def _locked(folder: Path, path: Path) -> int:
             os.write(file, f"{os.getpid()}\n".encode())
             return file
         os.close(file)
+
+
+def open_own_file(path: Path, flags: int) -> int:
+    """Open or make a file of ours in a folder that others can write to; a link or a device there is refused."""
+    try:
+        file = os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
+    except OSError as error:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise _not_ours(path) from error
+        raise LapisError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+    seen = os.fstat(file)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+        os.close(file)
+        raise _not_ours(path)
+    return file
+
+
+def _not_ours(path: Path) -> LapisError:
+    return LapisError(
+        f"{path} is a link, a folder or a device, and writing to it could destroy another file; remove it, or choose "
+        "another --out"
+    )
