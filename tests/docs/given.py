@@ -86,6 +86,10 @@ def _trained_run(path: Path) -> None:
     assert main(["train", "smoke", "--out", str(path), "--quiet", *settings]) == 0
 
 
+def _from_the_clone(path: Path) -> None:
+    path.symlink_to(Path(__file__).resolve().parents[2] / path.name)
+
+
 def _program(path: Path) -> None:
     """The C program of the page on deployment."""
     page = Path(__file__).resolve().parents[2] / "docs" / "howto" / "deploy.md"
@@ -124,6 +128,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "model.safetensors": _packed_model,
     "runs/mine": _trained_run,
     "photos": _pets,
+    "research": _from_the_clone,
     "program.c": _program,
     "deit_tiny.safetensors": _deit_tiny,
 }

@@ -22,8 +22,8 @@ PAGES = {
         not_run={"python3 -m venv .venv": INSTALLS},
     ),
     "docs/spiking.md": Rules(given=("photo.png",)),
-    "docs/paper.md": Rules(),
-    "docs/energy.md": Rules(),
+    "docs/paper.md": Rules(given=("research",)),
+    "docs/energy.md": Rules(given=("research",)),
     "docs/same-bits.md": Rules(not_run={"lapis evaluate lapis_tiny.cifar10": "needs CIFAR-10, all of it"}),
     "docs/training.md": Rules(
         not_run={
