@@ -11,8 +11,7 @@ from lapis.ops.gpu.cards import card_of
 
 triton = pytest.importorskip("triton", reason="triton is not installed: pip install triton")
 
-from tools import gpu_table  # noqa: E402
-from tools.gpu_table import SHARED_LIMIT, TARGETS, Usage, compile_for, kernels  # noqa: E402
+from tests.ops.gpu.compile_for_cards import SHARED_LIMIT, TARGETS, Usage, compile_for, kernels  # noqa: E402
 
 # By what a kernel does: the instruction that it must have on each target.
 EXPECTED = {
@@ -64,11 +63,3 @@ def test_float64_is_met_once_per_row_and_never_in_the_loop_over_keys(target: str
     doubles = [index for index, line in enumerate(lines) if re.search(r"\bD(ADD|MUL|FMA|SETP)\b", line)]
     assert doubles
     assert min(doubles) > last_product
-
-
-def test_the_page_shows_the_table_of_all_kernels() -> None:
-    text = gpu_table.PAGE.read_text().partition(gpu_table.START)[2].partition(gpu_table.END)[0]
-    for name in gpu_table.every_kernel(card_of("sm_80")):
-        assert f"| {name} |" in text
-    assert "together: 0." in text
-    assert gpu_table.cards_table() in gpu_table.PAGE.read_text()

@@ -1,15 +1,13 @@
-"""Compile every GPU kernel for cards that are not here, and write what each needs into docs/gpu.md.
+"""Compile every GPU kernel for cards that are not here.
 
 Triton brings its own assemblers, so no GPU and no driver is needed: the machine code is the one that a card would run,
-and its registers, spills, shared memory and instructions are read from it. `python tools/gpu_table.py` rewrites the
-table; `tests/ops/gpu/test_compiled.py` asserts its bounds.
+and its registers, spills, shared memory and instructions are read from it.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -23,13 +21,10 @@ from triton.compiler import ASTSource
 
 from lapis.ops.attention import triton as attention
 from lapis.ops.attention import triton_kernels
-from lapis.ops.gpu.cards import CARDS, OTHER, Card, card_of
+from lapis.ops.gpu.cards import Card
 from lapis.ops.lsq import triton as lsq
 from lapis.ops.lsq import triton_kernels as lsq_kernels
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
-START, END = "<!-- compiled -->\n", "<!-- /compiled -->"
-CARDS_START, CARDS_END = "<!-- cards -->\n", "<!-- /cards -->"
 # What one program may have of shared memory, in bytes.
 SHARED_LIMIT = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "sm_120": 99 << 10, "gfx942": 64 << 10}
 TARGETS = {
@@ -52,7 +47,7 @@ ALIGNED = {"padded", "q_padded", "k_padded", "own_padded", "other_padded", "dela
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with the constants of a launch: what tests and table speak about."""
+    """A kernel with the constants of a launch: what the tests compile."""
 
     function: Any
     constants: dict[str, Any]
@@ -74,19 +69,6 @@ def kernels(card: Card) -> dict[str, Kernel]:
         "scores": _scores(card, 64),
         "sums of signs": _signs(card, 64),
     }
-
-
-def other_kernels(card: Card) -> dict[str, Kernel]:
-    """The same for 80 channels, which are padded to 128, the most that the kernels take."""
-    return {
-        "forward, 80 channels": _forward(card, 80),
-        "scores, 80 channels": _scores(card, 80),
-        "sums of signs, 80 channels": _signs(card, 80),
-    }
-
-
-def every_kernel(card: Card) -> dict[str, Kernel]:
-    return kernels(card) | other_kernels(card)
 
 
 def _forward(card: Card, channels: int, levels: int = 0) -> Kernel:
@@ -176,43 +158,3 @@ def _read_amd(compiled: Any) -> Usage:
     spills = field("vgpr_spill_count") + field("sgpr_spill_count")
     stack = field("private_segment_fixed_size")
     return Usage(field("vgpr_count"), spills, stack, compiled.metadata.shared, 0, names, text)
-
-
-def table() -> str:
-    """Markdown: a row for each kernel, for each target its registers per thread and kilobytes of shared memory."""
-    columns = {
-        target: {name: compile_for(target, kernel) for name, kernel in every_kernel(card_of(target)).items()}
-        for target in TARGETS
-    }
-    lines = ["| kernel | " + " | ".join(TARGETS) + " |", "|---|" + "---|" * len(TARGETS)]
-    for name in next(iter(columns.values())):
-        cells = (f"{used[name].registers}, {used[name].shared_bytes / 1024:.1f} KB" for used in columns.values())
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    spilled = sum(used.spills for column in columns.values() for used in column.values())
-    return "\n".join(lines) + f"\n\nSpilled registers, all kernels and targets together: {spilled}.\n"
-
-
-def cards_table() -> str:
-    """Markdown: the table of cards as `lapis.ops.gpu.cards` has it."""
-    lines = ["| architectures | four differences | thermometers up to | why |", "|---|---|---|---|"]
-    for card in (*CARDS, OTHER):
-        names = ", ".join(card.architectures) or "others"
-        levels = f"{card.thermometer_levels} levels" if card.thermometer_levels else "never"
-        lines.append(f"| {names} | `{card.words}` | {levels} | {card.reason} |")
-    return "\n".join(lines) + "\n"
-
-
-def replaced(text: str, start: str, end: str, inside: str) -> str:
-    """The text with another passage between two marks."""
-    before, _, rest = text.partition(start)
-    return before + start + inside + end + rest.partition(end)[2]
-
-
-def main() -> None:
-    text = replaced(PAGE.read_text(), CARDS_START, CARDS_END, cards_table())
-    PAGE.write_text(replaced(text, START, END, table()))
-    print(f"wrote the tables of cards and compiled kernels into {PAGE}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
