@@ -58,7 +58,7 @@ def gpu_tasks(size: Size, device: torch.device, compiled: bool = True) -> Iterat
         expected = torch.autograd.grad(wanted, exact, grad[:1].double())
         for one, other in zip((made, *found), (wanted, *expected), strict=True):
             if not bool((one - other).abs().max() <= TOLERANCE * other.abs().max().clamp_min(1e-9)):
-                raise LapisError("attention on this device gives a wrong answer; please report it with `lapis info --check`")
+                raise LapisError("attention on this device is wrong; please report it with `lapis info --check`")
 
     yield Task("attention forward", str(size), {name: forward(name) for name in ways}, check, {})
     yield Task("attention forward and backward", str(size), {name: both(name) for name in ways}, check, {})
