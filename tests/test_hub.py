@@ -247,7 +247,7 @@ def _invoke(*words: str) -> None:
 
 
 def test_a_command_reports_a_hostile_name_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["unpack", "hf:../../etc/passwd"]) == 2
+    assert main(["info", "hf:../../etc/passwd"]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("lapis: error: 'hf:../../etc/passwd' is not a name on the hub")
     assert "\n" not in said

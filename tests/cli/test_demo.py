@@ -81,13 +81,14 @@ def test_the_report_holds_the_figures_and_links_to_the_page(results: tuple[Path,
     assert (out / facts["live"]).is_file()
 
 
-def test_the_report_path_is_printed_last(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_path_and_the_next_command_are_printed_last(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "classify", "verify", "verify", "accuracy", "energy", "speed", "explain", "live", "report",
+        "classify", "verify", "verify", "accuracy", "energy", "speed", "explain", "live", "report", "next",
     ]  # fmt: skip
-    assert lines[-1].endswith(str(tmp_path / "index.html"))
+    assert lines[-2].endswith(str(tmp_path / "index.html"))
+    assert lines[-1].endswith("lapis predict YOUR_PHOTO.jpg")
 
 
 def test_a_network_that_no_browser_runs_is_shown_without_a_live_page(
