@@ -356,7 +356,7 @@ def test_below_the_minimum_score_the_answer_is_none_of_these(
         page = open_file(tmp_path / "page.html")
         page.evaluate("Lapis.ready")
         assert page.inner_text("#answer") == answer
-        assert "none of these" in page.inner_text("#classes-says")
+        assert "none of these" in page.inner_text("#classes-note")
 
 
 def test_what_the_page_leaves_out_is_said_where_it_is_missed(

@@ -88,9 +88,10 @@ Lapis.Summary = class {
     byId("class-search").hidden = !many;
     const wanted = many ? byId("class-search").querySelector("input").value.trim().toLowerCase() : "";
     const found = order.filter((n) => classes[n].toLowerCase().includes(wanted));
-    byId("classes-says").textContent =
-      `It knows ${classes.length.toLocaleString("en")} classes and names one of them whatever the image shows` +
-      (min_score ? `; below a score of ${Lapis.percent(min_score)} this page says "${Lapis.NONE}"` : "");
+    byId("classes-says").textContent = `It knows ${classes.length.toLocaleString("en")} classes`;
+    byId("classes-note").textContent = min_score
+      ? `Below a score of ${Lapis.percent(min_score)} this page says "${Lapis.NONE}".`
+      : "It names one of them whatever the image shows.";
     byId("class-list").replaceChildren(
       ...found
         .slice(0, SHOWN_CLASSES)
