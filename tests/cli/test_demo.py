@@ -81,7 +81,9 @@ def test_the_report_holds_the_figures_and_links_to_the_page(results: tuple[Path,
     assert (out / facts["live"]).is_file()
 
 
-def test_the_report_path_and_the_next_command_are_printed_last(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_path_and_the_next_command_are_printed_last(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["demo", "--model", str(packed), "--out", str(tmp_path)]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
