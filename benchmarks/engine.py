@@ -251,7 +251,7 @@ def command(
 
     \b
     Example:
-      python -m benchmarks.engine --model lapis_tiny_cifar10 --threads 1,2 --batch 1,8
+      python -m benchmarks.engine --model lapis_tiny.cifar10 --threads 1,2 --batch 1,8
       python -m benchmarks.engine --shape small --threads 1 --batch 1 --engine lapis,torch
     """
     if model is not None:

@@ -1,6 +1,6 @@
 """The spike simulator in C beside the one in numpy that defines it: the same image, in turns, on one thread.
 
-python -m benchmarks.simulator --model lapis_tiny_cifar10
+python -m benchmarks.simulator --model lapis_tiny.cifar10
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
     @classmethod
     def of_model(cls, model: str) -> Subject:
         """A model on the first packaged picture."""
-        network = models.open(model).network()
+        network = models.load(model).network
         return cls(model, network, network.preprocess.resize(load_sample().images[0])[None])
 
 
@@ -130,7 +130,7 @@ def command(
 
     \b
     Example:
-      python -m benchmarks.simulator --model lapis_tiny_cifar10 --rounds 9
+      python -m benchmarks.simulator --model lapis_tiny.cifar10 --rounds 9
     """
     require_kernels()
     subjects = [Subject.of_model(name) for name in names or ()] or [Subject.of_shape(shape) for shape in shapes]

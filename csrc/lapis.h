@@ -34,7 +34,7 @@ typedef enum {
     LAPIS_WOULD_OVERFLOW = 5, /* an int32 accumulator could overflow at this shape */
     LAPIS_CANNOT_READ = 6,    /* there is no such file, or the system does not let it be read */
     LAPIS_BAD_FILE = 7,       /* the file breaks a rule of docs/format.md: lapis_error.rule */
-    LAPIS_UNSUPPORTED = 8     /* a valid file that this engine does not run: float weights, or tables too large */
+    LAPIS_UNSUPPORTED = 8     /* a valid file that this engine does not run: its tables or sums would be too large */
 } lapis_status;
 
 /* Why a call failed. Functions below take NULL for it and return the same status. */

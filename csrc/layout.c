@@ -8,28 +8,10 @@
 /* Every field of every such struct. */
 /* clang-format off */
 #define STRUCTS(STRUCT)                                                                                               \
-    STRUCT(lapis_error) STRUCT(lapis_sizes) STRUCT(lapis_pairs) STRUCT(lapis_layer) STRUCT(lapis_block) STRUCT(lapis_model)
-#define FIELDS_OF_lapis_error(FIELD, s) FIELD(s, status) FIELD(s, rule) FIELD(s, message)
-#define FIELDS_OF_lapis_sizes(FIELD, s)                                                                               \
-    FIELD(s, image_size) FIELD(s, patch_size) FIELD(s, tokens) FIELD(s, classes) FIELD(s, width) FIELD(s, depth)      \
-    FIELD(s, heads) FIELD(s, hidden) FIELD(s, window) FIELD(s, head_exponent) FIELD(s, low_attention_in)              \
-    FIELD(s, low_qk) FIELD(s, low_v) FIELD(s, low_readout) FIELD(s, low_mlp_in) FIELD(s, low_mlp_hidden)
+    STRUCT(lapis_pairs)
 #define FIELDS_OF_lapis_pairs(FIELD, s)                                                                               \
     FIELD(s, batch) FIELD(s, heads) FIELD(s, rows) FIELD(s, keys) FIELD(s, channels) FIELD(s, q_stride)               \
     FIELD(s, k_stride) FIELD(s, code_type) FIELD(s, relation)
-#define FIELDS_OF_lapis_layer(FIELD, s) FIELD(s, weight) FIELD(s, scale) FIELD(s, shift)
-#define FIELDS_OF_lapis_block(FIELD, s)                                                                               \
-    FIELD(s, attention_gain) FIELD(s, attention_shift) FIELD(s, qkv) FIELD(s, table) FIELD(s, row_exponent)           \
-    FIELD(s, exponents) FIELD(s, distances) FIELD(s, delay) FIELD(s, readout_scale) FIELD(s, readout_shift)           \
-    FIELD(s, proj) FIELD(s, mlp_gain) FIELD(s, mlp_shift) FIELD(s, fc1) FIELD(s, rise) FIELD(s, fall) FIELD(s, fc2)       \
-    FIELD(s, min_code_attention) FIELD(s, min_code_qk) FIELD(s, min_code_v) FIELD(s, min_code_readout) FIELD(s, min_code_mlp)        \
-    FIELD(s, min_code_hidden) FIELD(s, attention_activity) FIELD(s, readout_activity) FIELD(s, mlp_activity) FIELD(s, hidden_activity)
-#define FIELDS_OF_lapis_model(FIELD, s)                                                                               \
-    FIELD(s, image_size) FIELD(s, patch_size) FIELD(s, width) FIELD(s, heads) FIELD(s, hidden) FIELD(s, depth)        \
-    FIELD(s, classes) FIELD(s, position_rows) FIELD(s, window) FIELD(s, low_attention) FIELD(s, low_qk)               \
-    FIELD(s, low_v) FIELD(s, low_readout) FIELD(s, low_mlp) FIELD(s, low_hidden) FIELD(s, mean_pooling)               \
-    FIELD(s, stream_bits) FIELD(s, pooled_bits) FIELD(s, eps) FIELD(s, patch_weight) FIELD(s, patch_shift)            \
-    FIELD(s, position) FIELD(s, head_weight) FIELD(s, head_bias) FIELD(s, blocks)
 /* clang-format on */
 
 /* The structs have no padding where pointers take 8 bytes, so a field that is not listed above shows in the sum. */

@@ -25,10 +25,10 @@ def main() -> None:
     parser.add_argument(
         "folder", type=Path, help="images as FOLDER/CLASS/IMAGE, classes named as the network names them"
     )
-    parser.add_argument("--model", default="lapis_tiny_cifar10", help="a packaged name, a packed file, a run's folder")
+    parser.add_argument("--model", default="lapis_tiny.cifar10", help="a packaged name, a packed file, a run's folder")
     options = parser.parse_args()
 
-    network = models.open(options.model).network()
+    network = models.load(options.model).network
     files = sorted(path for path in options.folder.glob("*/*") if path.is_file())
     images = torch.from_numpy(Session(network).read(files))
     labels = torch.tensor([network.class_names.index(path.parent.name) for path in files])

@@ -55,10 +55,10 @@ class Answer:
         """An image that cannot be read is a row with the reason."""
         try:
             with self.source.open_input_stream(f"{self.root}/{image}") as file:
-                best = self.session.predict([file.read()], k=1)[0][0]
+                best = self.session.predict([file.read()], top_k=1)[0][0]
         except (LapisError, OSError) as error:
             return {"image": image, "error": str(error)}
-        return {"image": image, "class": best.name, "score": best.score}
+        return {"image": image, "class": best.label, "score": best.score}
 
 
 def parts_of(images: str, model: str, size: int) -> dict[str, list[str]]:
@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", help="folder with images, at any depth; a path or an address as s3://bucket/folder")
     parser.add_argument("out", help="folder for the answers")
-    parser.add_argument("--model", default="lapis_tiny_cifar10", help="what Session takes; a file must be everywhere")
+    parser.add_argument("--model", default="lapis_tiny.cifar10", help="what Session takes; a file must be everywhere")
     parser.add_argument("--part", type=int, default=256, help="images in one file")
     parser.add_argument("--workers", type=int, default=2, help="actors, of one core each")
     parser.add_argument("--address", help="the cluster; without it, Ray starts on this machine")

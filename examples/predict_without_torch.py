@@ -15,8 +15,8 @@ def main() -> None:
         raise SystemExit(__doc__)
     session = Session(sys.argv[1], threads=1)
     print(f"{session.config.classes} classes, {session.memory()['weights']:,} bytes of weights, by {session.executor}")
-    for name, best in zip(sys.argv[2:], session.predict(sys.argv[2:], k=3), strict=True):
-        print(name, ", ".join(f"{one.name} {one.score:.0%}" for one in best))
+    for name, best in zip(sys.argv[2:], session.predict(sys.argv[2:], top_k=3), strict=True):
+        print(name, ", ".join(f"{one.label} {one.score:.0%}" for one in best))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main() -> None:
     summary = train(recipe, None, given.out, quiet=True)
     print(f"trained   {summary['steps']} steps, top-1 {summary['top1']:.1f} % of {summary['images']} test images")
 
-    network = models.open(given.out).network()
+    network = models.load(given.out).network
     file = given.out / "packed.safetensors"
     print(f"packed    {file}, {pack.save(file, network):,} bytes")
 

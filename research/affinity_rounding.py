@@ -56,7 +56,7 @@ ROUNDINGS: dict[str, Read] = {
 
 def answers(pixels: Any, bits: int, read: Read) -> Any:
     """The classes of all images, with affinities read in this way."""
-    network = models.open("lapis_tiny_cifar10_busy").network()
+    network = models.load("lapis_tiny.cifar10_dense").network
     network = dataclasses.replace(network, config=network.config.replace(affinity_bits=bits))
     with mock.patch.object(leak, "read", read):
         engine = Engine(network)
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare ways to round narrow affinities.")
     parser.add_argument("data", type=Path, help="Folder with CIFAR-10.")
     images = spread(open_images(parser.parse_args().data, "test"), IMAGES)
-    preprocess = models.open("lapis_tiny_cifar10_busy").preprocess
+    preprocess = models.load("lapis_tiny.cifar10_dense").preprocess
     pixels = np.stack([preprocess.resize(images.read(index)) for index in range(len(images))])
     wide = answers(pixels, AFFINITY_BITS, nearest)
     print("bits", *WIDTHS)

@@ -72,10 +72,10 @@ def browser_runner(browser: Any, page: Path) -> Runner:
 
 def live_page(folder: Path, model: str, module: str) -> Path:
     """A live page with one module only."""
-    opened = models.open(model)
+    opened = models.load(model)
     if opened.path is None:
         raise SystemExit(f"{model} is not a file; give a packed file or a packaged name")
-    data = live_payload(opened.network(), opened.path.read_bytes(), model, packaged_samples(CIFAR10_CLASSES))
+    data = live_payload(opened.network, opened.path.read_bytes(), model, packaged_samples(CIFAR10_CLASSES))
     data["engines"] = [each for each in data["engines"] if each["name"] == MODULES[module]]
     path = folder / f"{module}.html"
     write_html(path, fill("explain", model, data, LIVE_SCRIPTS, live=True))
@@ -84,7 +84,7 @@ def live_page(folder: Path, model: str, module: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("model", nargs="?", default="lapis_tiny_cifar10_busy")
+    parser.add_argument("model", nargs="?", default="lapis_tiny.cifar10_dense")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright

@@ -37,16 +37,16 @@ CALIBRATION = 64
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of CIFAR-10")
-    parser.add_argument("--model", default="lapis_tiny_cifar10_busy", help="a deployed model")
+    parser.add_argument("--model", default="lapis_tiny.cifar10_dense", help="a deployed model")
     parser.add_argument("--count", type=int, default=2000, help="test images")
     asked = parser.parse_args()
-    opened = models.open(asked.model)
+    opened = models.load(asked.model)
     preprocess = opened.preprocess
     few = spread(open_images(asked.data, "train"), CALIBRATION)
     images = normalise(torch.from_numpy(next(resized_batches(few, preprocess, CALIBRATION))[0]), preprocess)
     test = list(resized_batches(spread(open_images(asked.data, "test"), asked.count), preprocess, 100))
     for turned in (False, True):
-        model = opened.model().eval()
+        model = opened.torch().eval()
         if turned:
             rotate_basis(model, images)
         print("turned" if turned else "as it is")

@@ -17,7 +17,7 @@ from lapis.deploy import integer
 from lapis.models import open as open_model
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL = ROOT / "src" / "lapis" / "assets" / "lapis_tiny_cifar10.safetensors"
+MODEL = ROOT / "models" / "lapis_tiny.cifar10.safetensors"
 ARM, RISCV, WINE = "qemu-aarch64 -L /usr/aarch64-linux-gnu", "qemu-riscv64 -L /usr/riscv64-linux-gnu", "wine64"
 # An emulated image takes up to some seconds; `make arm` and its like ask for 32.
 IMAGES = int(os.environ.get("LAPIS_EMULATED_IMAGES", "2"))
@@ -38,7 +38,7 @@ def expected_logits() -> npt.NDArray[np.int64]:
     """What the integer model answers to the images."""
     opened = open_model(MODEL)
     resized = [opened.preprocess.resize(image) for image in load_sample().images[:IMAGES]]
-    return integer.run(opened.network(), np.stack(resized))
+    return integer.run(opened.network, np.stack(resized))
 
 
 def logits_of(start: list[str], program: Path, folder: Path) -> tuple[str, npt.NDArray[np.int64]]:

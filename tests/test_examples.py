@@ -119,6 +119,6 @@ def test_neurobench_prints_its_table_for_the_packaged_network(tmp_path: Path) ->
     make("pictures", tmp_path)
     printed = run("-c", WITH_TORCHVISION, str(EXAMPLES / "neurobench_table.py"), "pictures/val", cwd=tmp_path)
     table = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    assert int(table["PackedFootprint"]) == len(pack.pack(models.open("lapis_tiny_cifar10").network()))
+    assert int(table["PackedFootprint"]) == len(pack.pack(models.load("lapis_tiny.cifar10").network))
     assert 0 < float(table["FirstSpikeSparsity"]) < 1
     assert "Effective_ACs" in table["FirstSpikeOperations"]

@@ -93,7 +93,7 @@ def test_a_packed_network_runs_by_its_name(
     by_name, by_file = Session(NAME), Session(tmp_path / "same.safetensors")
     assert by_name.class_names == ("a", "b", "c")
     np.testing.assert_array_equal(by_name.run(model[1]), by_file.run(model[1]))
-    opened = models.open(f"{NAME}@{served.commit('org/net')}")
+    opened = models.load(f"{NAME}@{served.commit('org/net')}")
     assert (opened.kind, opened.preprocess) == ("packed", RULE)
 
 
@@ -117,20 +117,20 @@ def test_a_repository_without_a_packed_file_gives_its_checkpoint(
 ) -> None:
     model[0].save_pretrained(tmp_path / "saved")
     served.repositories["org/net"] = {hub.CHECKPOINT_FILE: (tmp_path / "saved" / hub.CHECKPOINT_FILE).read_bytes()}
-    opened = models.open(NAME)
+    opened = models.load(NAME)
     assert (opened.kind, opened.class_names) == ("checkpoint", ("a", "b", "c"))
     with pytest.raises(LapisError, match="say with --out"):
         _invoke("pack", NAME)
     served.repositories["org/net"] = {"notes.txt": b"nothing"}
     with pytest.raises(LapisError, match=r"holds no packed\.safetensors or model\.safetensors"):
-        models.open(NAME)
+        models.load(NAME)
 
 
 def test_training_starts_from_a_name(published: bytes) -> None:
     from lapis.train.start import start_network
 
     started = start_network(small_config(), NAME, 0)
-    expected = models.open(NAME).model()
+    expected = models.load(NAME).torch()
     torch.testing.assert_close(started.head.weight, expected.head.weight, rtol=0, atol=0)
 
 
@@ -151,10 +151,10 @@ def test_what_was_fetched_is_used_without_a_network(
 def test_a_damaged_download_is_refused_and_leaves_nothing(published: bytes, served: Hub, cache: Path) -> None:
     served.damaged.add(hub.PACKED_FILE)
     with pytest.raises(LapisError, match="damaged on its way"):
-        models.open(NAME)
+        models.load(NAME)
     assert kept(cache) == []
     served.damaged.clear()
-    assert models.open(NAME).network().class_names == ("a", "b", "c")
+    assert models.load(NAME).network.class_names == ("a", "b", "c")
 
 
 def test_a_file_that_was_damaged_in_the_cache_is_refused(published: bytes, served: Hub) -> None:
@@ -177,7 +177,7 @@ def test_what_the_hub_does_not_have_is_one_clear_error(published: bytes) -> None
         (f"{NAME}/none.safetensors", r"holds no none\.safetensors"),
     ):
         with pytest.raises(LapisError, match=reason) as caught:
-            models.open(name)
+            models.load(name)
         assert "\n" not in str(caught.value)
 
 
@@ -206,7 +206,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(LapisError, match=r"hf:org/net needs huggingface_hub: .*pip install"):
-        models.open(NAME)
+        models.load(NAME)
 
 
 def test_a_network_goes_to_the_hub_and_comes_back(served: Hub, model: tuple[LapisViT, Pixels]) -> None:

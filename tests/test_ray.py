@@ -65,13 +65,13 @@ def test_every_image_has_one_row_although_a_job_stops_and_a_worker_is_lost(image
     names = sorted(str(path.relative_to(images)) for path in images.rglob("*.png"))
     assert sorted(row["image"] for row in rows) == names
     assert len(names) == 31
-    session = Session("lapis_tiny_cifar10")
+    session = Session("lapis_tiny.cifar10")
     for row in rows:
         if row["image"] == BROKEN:
             assert (row["class"], row["score"]) == (None, None)
             assert "image" in row["error"]
         else:
-            best = session.predict([images / row["image"]], k=1)[0][0]
+            best = session.predict([images / row["image"]], top_k=1)[0][0]
             assert (row["class"], row["error"]) == (best.name, None)
             assert row["score"] == pytest.approx(best.score)
 

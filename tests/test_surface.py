@@ -17,7 +17,10 @@ from tests.docs.given import make
 from tests.networks import small_config, wide_network
 
 SURFACE: dict[str, set[str]] = {
-    "lapis": {"CodingByPoint", "LapisConfig", "LapisError", "Session", "__version__", "preset"},
+    "lapis": {
+        "LapisConfig", "LapisError", "Model", "Prediction", "Preprocess", "Session", "__version__", "list_models",
+        "load", "preset",
+    },
     "lapis.ops": {
         "affinity", "attention", "attention_spikes", "decode", "encode", "first_spike", "hamming_distance",
         "integer_attention", "l1_distance", "latency", "lsq_codes", "lsq_value", "pack6", "scale_rows",
@@ -32,8 +35,8 @@ SURFACE: dict[str, set[str]] = {
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},
     "lapis.deploy": {"Events", "Network", "run", "simulate", "watch"},
     "lapis.convert": {"Evaluated", "Executor", "TorchExecutor", "from_model", "to_model", "verify"},
-    "lapis.pack": {"is_packed", "load", "pack", "save"},
-    "lapis.models": {"KINDS", "Opened", "open"},
+    "lapis.pack": {"PackedFile", "is_packed", "load", "pack", "save"},
+    "lapis.models": {"KINDS", "Model", "list_models", "load"},
     "lapis.train": {"Recipe", "distill", "load_recipe", "recipe_names", "train"},
     "lapis.energy": {
         "CONVENTIONS", "Activities", "Costs", "Estimate", "Mixing", "Operation", "energy_of", "estimate",
@@ -81,7 +84,7 @@ def test_wherever_a_path_is_taken_text_is_taken_too() -> None:
             continue
         for word, parameter in parameters.items():
             # The fields of a class that only Lapis makes are no arguments.
-            if "Path" in str(parameter.annotation) and name != "lapis.models.Opened":
+            if "Path" in str(parameter.annotation) and name != "lapis.models.Model":
                 assert "str" in str(parameter.annotation), f"{name}({word}: {parameter.annotation})"
                 taken.add(f"{name}:{word}")
     assert taken == set(TAKES_PATHS)
@@ -107,9 +110,9 @@ def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
     packed, checkpoint = kind(place / "new" / "net.safetensors"), kind(place / "new" / "checkpoint.safetensors")
     assert pack.save(packed, wide_network(depth=1)) == Path(packed).stat().st_size
     assert pack.is_packed(packed)
-    assert pack.load(packed).config.depth == models.open(packed).config.depth == Session(packed).config.depth == 1
+    assert pack.load(packed).config.depth == models.load(packed).config.depth == Session(packed).config.depth == 1
     save_network(checkpoint, LapisViT(small_config()))
-    assert load_network(checkpoint).config == models.open(checkpoint).config == small_config()
+    assert load_network(checkpoint).config == models.load(checkpoint).config == small_config()
     make("deit_tiny.safetensors", place)
     assert load_backbone(kind(place / "deit_tiny.safetensors")).config.width == 192
 
@@ -150,7 +153,7 @@ TAKES_PATHS = {
     "lapis.pack.is_packed:path": _networks,
     "lapis.pack.load:path": _networks,
     "lapis.pack.save:path": _networks,
-    "lapis.models.open:source": _networks,
+    "lapis.models.load:source": _networks,
     "lapis.train.train:data": _train,
     "lapis.train.train:out": _train,
     "lapis.energy.load_costs:name_or_file": _energy,

@@ -27,7 +27,7 @@ A MODEL is one of these. A command that cannot use a kind says which kind it is 
 
 | MODEL | example |
 |---|---|
-| the name of a packaged model | `lapis_tiny_cifar10` |
+| the name of a packaged model | `lapis_tiny.cifar10` |
 | a packed file | `model.safetensors` |
 | a run's folder, or a checkpoint in it | `runs/smoke`, `runs/smoke/last.safetensors` |
 | weights with timm's names: a file, or a timm model | `deit_tiny.safetensors`, `deit_tiny_patch16_224` |

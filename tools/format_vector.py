@@ -1,8 +1,8 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small networks docs/format-vector-2.safetensors, -table, -shift and -narrow are made anew first, from
-random numbers.
+--fixture the small networks docs/format-vector.safetensors, -table, -shift and -narrow are made anew first, from random
+numbers.
 
     python tools/format_vector.py
 """
@@ -26,15 +26,14 @@ from lapis.deploy.network import Network
 from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, save
-from lapis.preprocess import Pixels, Preprocess
+from lapis.preprocess import Interpolation, Pixels, Preprocess
 from lapis.trace import POINTS, Trace
 
 ROOT = Path(__file__).resolve().parents[1]
 VECTOR = ROOT / "docs" / "format-vector.json"
-PACKAGED = Path("src/lapis/assets/lapis_tiny_cifar10_busy.safetensors")
-# Written by an earlier release, in version 1 of the format; it is not made anew.
-FIRST_FIXTURE = Path("docs/format-vector.safetensors")
-FIXTURE = Path("docs/format-vector-2.safetensors")
+PACKAGED = Path("models/lapis_tiny.cifar10_dense.safetensors")
+DEFAULT = Path("models/lapis_tiny.cifar10.safetensors")
+FIXTURE = Path("docs/format-vector.safetensors")
 TABLE = Path("docs/format-vector-table.safetensors")
 SHIFT = Path("docs/format-vector-shift.safetensors")
 NARROW = Path("docs/format-vector-narrow.safetensors")
@@ -110,7 +109,7 @@ def small_network() -> Network:
     )
 
 
-def table_network(relation: str, mode: Coding, seed: int, **changes: Any) -> Network:
+def table_network(relation: str, mode: Coding, seed: int, filter_: Interpolation, **changes: Any) -> Network:
     """Affinities, or their shifts, as a table by distance, or as a leak; weights of eight bits."""
     config = LapisConfig(
         image_size=8,
@@ -124,13 +123,14 @@ def table_network(relation: str, mode: Coding, seed: int, **changes: Any) -> Net
         relation=relation,
         coding=CodingByPoint(qk=mode),
     ).deployed(weight_bits=8)
-    return random_network(config.replace(**changes), seed)
+    network = random_network(config.replace(**changes), seed)
+    return dataclasses.replace(network, preprocess=Preprocess(8, interpolation=filter_))
 
 
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, FIRST_FIXTURE, FIXTURE, TABLE, SHIFT, NARROW):
+    for path in (PACKAGED, DEFAULT, FIXTURE, TABLE, SHIFT, NARROW):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -154,9 +154,12 @@ def main() -> None:
         if parser.parse_args().fixture:
             fixtures = {
                 FIXTURE: small_network(),
-                TABLE: table_network("table", "signed", seed=29),
-                SHIFT: table_network("laplacian2", "unsigned", seed=31),
-                NARROW: table_network("laplacian", "signed", seed=37, affinity_bits=5),
+                TABLE: table_network("table", "signed", 29, "nearest"),
+                SHIFT: table_network("laplacian2", "unsigned", 31, "lanczos"),
+                NARROW: dataclasses.replace(
+                    table_network("laplacian", "signed", 37, "bicubic", affinity_bits=5),
+                    activity={"attention_in": (0.25, 0.5), "mlp_hidden": (0.125, 1.0)},
+                ),
             }
             for path, network in fixtures.items():
                 print(f"{path}: {save(ROOT / path, network):,} bytes")

@@ -28,7 +28,7 @@ def threshold(scores: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], sha
 
 def measure(model: str, folder: Path, share: float, limit: int | None) -> dict[str, float | int | str]:
     """The threshold of a network on the images of a folder, and what it would do there."""
-    opened, images = models.open(model), open_images(folder, "test")
+    opened, images = models.load(model), open_images(folder, "test")
     images, _ = match_classes(images, opened.class_names, opened.config.classes)
     images = images if limit is None else spread(images, limit)
     scores: list[npt.NDArray[np.float64]] = []

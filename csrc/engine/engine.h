@@ -118,11 +118,11 @@ LAPIS_API int32_t lapis_engine_pace(int32_t threads, int64_t runs, const double 
  * kind 2: floor(pre) added to stream int32 within -2^stream_bits..2^stream_bits - 1. `forms`: 1 dense,
  * 2 driven by its events, and 4 more with weights packed in six bits, where the instruction set can; else dense, not
  * packed. The best nanoseconds of `repeats` runs go to `nanoseconds` (kind 2 adds at every run). */
-LAPIS_API int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                                      const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
-                                      int32_t out_low, int32_t out_high, int32_t min_code, const float *rise,
-                                      const float *fall, int32_t stream_bits, uint8_t *out, int32_t *stream,
-                                      int32_t repeats, int64_t *nanoseconds);
+LAPIS_API int32_t lapis_engine_linear(const int8_t *weight, const float *scale, const float *shift, int64_t rows,
+                                      int64_t inputs, int64_t outputs, const uint8_t *codes, int32_t low, int32_t high,
+                                      int32_t kind, int32_t forms, int32_t out_low, int32_t out_high, int32_t min_code,
+                                      const float *rise, const float *fall, int32_t stream_bits, uint8_t *out,
+                                      int32_t *stream, int32_t repeats, int64_t *nanoseconds);
 
 #ifdef __cplusplus
 }

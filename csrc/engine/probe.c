@@ -31,15 +31,18 @@ static void set_codes(linear *packed, int32_t low, int32_t high, int32_t min_cod
     }
 }
 
-int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inputs, int64_t outputs,
-                            const uint8_t *codes, int32_t low, int32_t high, int32_t kind, int32_t forms,
-                            int32_t out_low, int32_t out_high, int32_t min_code, const float *rise, const float *fall,
-                            int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats, int64_t *nanoseconds) {
-    if (!layer || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2) return LAPIS_BAD_ARGUMENT;
+int32_t lapis_engine_linear(const int8_t *weight, const float *scale, const float *shift, int64_t rows, int64_t inputs,
+                            int64_t outputs, const uint8_t *codes, int32_t low, int32_t high, int32_t kind,
+                            int32_t forms, int32_t out_low, int32_t out_high, int32_t min_code, const float *rise,
+                            const float *fall, int32_t stream_bits, uint8_t *out, int32_t *stream, int32_t repeats,
+                            int64_t *nanoseconds) {
+    if (!weight || !scale || !shift || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2)
+        return LAPIS_BAD_ARGUMENT;
     if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
         return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
     if (out_low > 0 || min_code < 1 || min_code > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;
+    const lapis_layer layer = {weight, scale, shift};
     const engine_functions *functions = current_isa()->engine;
     if (forms & EVENTS && !functions->spikes) forms = (forms & ~EVENTS) | DENSE;
     const int events = forms & EVENTS;
@@ -54,7 +57,7 @@ int32_t lapis_engine_linear(const lapis_layer *layer, int64_t rows, int64_t inpu
     int32_t *moving;
     int8_t *unpacked;
     for (int pass = 0; pass < 2; pass++) {
-        pack_linear(&p, functions, layer, shape, forms, &packed);
+        pack_linear(&p, functions, &layer, shape, forms, &packed);
         unpacked = arena_take(&p, forms & PACKED6 ? unpacked_bytes(functions, inputs) : 0);
         scratch = arena_take(&p, events ? (int64_t)functions->spike_scratch(inputs, packed.most, rows) : 0);
         in_codes = arena_take(&p, rows * in_stride);

@@ -3,14 +3,7 @@
 
 #include "packed.h"
 
-enum {
-    MANTISSA_BITS = 32,
-    MAX_SHIFT = 40,
-    START_EXPONENT = -1,
-    STREAM_BITS = 26,
-    POOLED_BITS = 10,
-    MAX_ROWS = 1 << 16
-};
+enum { MANTISSA_BITS = 32, MAX_SHIFT = 40, START_EXPONENT = -1, MAX_ROWS = 1 << 16 };
 static const uint32_t START_MANTISSA = UINT32_C(1) << 31;
 /* LayerNorm's, on the scale of real numbers. */
 static const double NORM_EPS = 1e-6;
@@ -45,7 +38,7 @@ static void fill_membranes(const packed *file, int64_t block, affinities *a) {
         const int64_t stored = block * heads + head;
         uint32_t *mantissa = a->mantissa + head * size;
         int64_t *exponent = a->exponent + head * size;
-        if (file->header.relation == RELATION_LEAK) {
+        if (file->header.relation == RELATION_LAPLACIAN) {
             leak(((const uint32_t *)file->tensors[LEAK_MANTISSA].items)[stored],
                  ((const int32_t *)file->tensors[LEAK_EXPONENT].items)[stored], size, mantissa, exponent);
             continue;
@@ -121,7 +114,7 @@ static int64_t distances_of(const packed *file, int64_t block) {
     const packed_header *h = &file->header;
     const int64_t each = file->tensors[LEAK_DELAY].shape[1] * h->heads;
     int64_t longest = 0;
-    for (int64_t i = 0; h->beit && i < each; i++) {
+    for (int64_t i = 0; (h->style == STYLE_BEIT) && i < each; i++) {
         const uint16_t delay = ((const uint16_t *)file->tensors[LEAK_DELAY].items)[block * each + i];
         longest = delay > longest ? delay : longest;
     }
@@ -154,7 +147,7 @@ static int32_t fill_affinities(const packed *file, affinities *all, lapis_error 
         affinities *a = &all[block];
         /* Rows beyond those of a head stay zero and are never read. */
         a->table = calloc((size_t)(h->heads * a->exponents * a->distances), sizeof *a->table);
-        if (!a->table || (h->beit && !fill_delays(file, block, a))) return no_memory(error);
+        if (!a->table || ((h->style == STYLE_BEIT) && !fill_delays(file, block, a))) return no_memory(error);
         fill_table(h->heads, h->affinity_bits, a);
     }
     return LAPIS_OK;
@@ -184,8 +177,8 @@ static lapis_layer layer_of(const packed *file, int weight, int64_t block) {
 static lapis_block block_of(const packed *file, int64_t i, const affinities *a) {
     const packed_header *h = &file->header;
     const int64_t d = h->width, levels = file->tensors[RISE].shape[1];
-    return (lapis_block){.attention_gain = floats(file, ATTENTION_GAIN, i, d),
-                         .attention_shift = floats(file, ATTENTION_SHIFT, i, d),
+    return (lapis_block){.attention_gain = floats(file, ATTENTION_NORM_GAIN, i, d),
+                         .attention_shift = floats(file, ATTENTION_NORM_SHIFT, i, d),
                          .qkv = layer_of(file, QKV_WEIGHT, i),
                          .table = a->table,
                          .row_exponent = a->row,
@@ -195,18 +188,18 @@ static lapis_block block_of(const packed *file, int64_t i, const affinities *a) 
                          .readout_scale = *floats(file, READOUT_SCALE, i, 1),
                          .readout_shift = *floats(file, READOUT_SHIFT, i, 1),
                          .proj = layer_of(file, PROJ_WEIGHT, i),
-                         .mlp_gain = floats(file, MLP_GAIN, i, d),
-                         .mlp_shift = floats(file, MLP_SHIFT, i, d),
+                         .mlp_gain = floats(file, MLP_NORM_GAIN, i, d),
+                         .mlp_shift = floats(file, MLP_NORM_SHIFT, i, d),
                          .fc1 = layer_of(file, FC1_WEIGHT, i),
                          .rise = floats(file, RISE, i, levels),
                          .fall = floats(file, FALL, i, levels),
                          .fc2 = layer_of(file, FC2_WEIGHT, i),
-                         .min_code_attention = h->least[MODE_ATTENTION][i],
-                         .min_code_qk = h->least[MODE_QK][i],
-                         .min_code_v = h->least[MODE_V][i],
-                         .min_code_readout = h->least[MODE_READOUT][i],
-                         .min_code_mlp = h->least[MODE_MLP][i],
-                         .min_code_hidden = h->least[MODE_HIDDEN][i],
+                         .min_code_attention = h->min_code[AT_ATTENTION_IN][i],
+                         .min_code_qk = h->min_code[AT_QK][i],
+                         .min_code_v = h->min_code[AT_V][i],
+                         .min_code_readout = h->min_code[AT_READOUT][i],
+                         .min_code_mlp = h->min_code[AT_MLP_IN][i],
+                         .min_code_hidden = h->min_code[AT_MLP_HIDDEN][i],
                          .attention_activity = h->activity[LAPIS_AT_ATTENTION][i],
                          .readout_activity = h->activity[LAPIS_AT_READOUT][i],
                          .mlp_activity = h->activity[LAPIS_AT_MLP][i],
@@ -224,13 +217,13 @@ static lapis_model model_of(const packed *file, const lapis_block *blocks) {
                          .classes = h->classes,
                          .position_rows = file->tensors[POSITION].shape[0],
                          .window = (int32_t)h->window,
-                         .low_attention = h->low[MODE_ATTENTION],
-                         .low_qk = h->low[MODE_QK],
-                         .low_v = h->low[MODE_V],
-                         .low_readout = h->low[MODE_READOUT],
-                         .low_mlp = h->low[MODE_MLP],
-                         .low_hidden = h->low[MODE_HIDDEN],
-                         .mean_pooling = h->beit,
+                         .low_attention = h->low[AT_ATTENTION_IN],
+                         .low_qk = h->low[AT_QK],
+                         .low_v = h->low[AT_V],
+                         .low_readout = h->low[AT_READOUT],
+                         .low_mlp = h->low[AT_MLP_IN],
+                         .low_hidden = h->low[AT_MLP_HIDDEN],
+                         .mean_pooling = (h->style == STYLE_BEIT),
                          .stream_bits = STREAM_BITS,
                          .pooled_bits = POOLED_BITS,
                          .eps = NORM_EPS * (double)(INT64_C(1) << 2 * h->fraction_bits),
@@ -243,14 +236,11 @@ static lapis_model model_of(const packed *file, const lapis_block *blocks) {
 }
 
 static int32_t check_runnable(const packed_header *h, lapis_error *error) {
-    if (h->weight_bits == FLOAT_WEIGHTS)
-        return report(error, LAPIS_UNSUPPORTED,
-                      "weight_bits=32: the native engine runs integer weights; convert with 2 to 8 bits");
-    if (h->tokens * AFFINITY_MAX * (h->window - h->low[MODE_V]) > INT32_MAX)
+    if (h->tokens * AFFINITY_MAX * (h->window - h->low[AT_V]) > INT32_MAX)
         return report(error, LAPIS_UNSUPPORTED,
                       "%lld tokens with value codes of %lld levels could overflow 32-bit sums; use at most %lld tokens",
-                      (long long)h->tokens, (long long)(h->window - h->low[MODE_V]),
-                      (long long)(INT32_MAX / (AFFINITY_MAX * (h->window - h->low[MODE_V]))));
+                      (long long)h->tokens, (long long)(h->window - h->low[AT_V]),
+                      (long long)(INT32_MAX / (AFFINITY_MAX * (h->window - h->low[AT_V]))));
     return LAPIS_OK;
 }
 

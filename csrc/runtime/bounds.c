@@ -1,11 +1,19 @@
 /* Every bound that the arithmetic relies on, so that nothing overflows, divides by zero or becomes NaN. The rules are
- * those of lapis.deploy.network.check_network; conditions on floats are computed in double. */
+ * those of lapis.deploy.network.check_network and of schema.inc; conditions on floats are computed in double. */
 #include <math.h>
 
 #include "packed.h"
 
-static const double MAX_MAGNITUDE = 1e30, DELTA_LIMIT = 1 << 30, EXACT_FLOAT32 = 1 << 24;
-enum { MAX_PATCH_SHIFT = 30, STREAM_LIMIT = 1 << 26, MAX_EXPONENT = 1 << 20 };
+static const double MAX_MAGNITUDE = 1e30;
+
+/* The values that each tensor may hold, and the rule that others break; low > high: any. */
+static const struct {
+    int64_t low, high;
+    int32_t rule;
+} RANGES[] = {
+#define TENSOR(index, name, kind, only, of_block, rank, first, second, low, high, rule) [index] = {low, high, rule},
+#include "schema.inc"
+};
 
 static int64_t count_of(const tensor *t) {
     return t->shape[0] * (t->rank > 1 ? t->shape[1] : 1) * (t->rank > 2 ? t->shape[2] : 1);
@@ -26,25 +34,46 @@ static int32_t check_finite(const packed *file, lapis_error *error) {
     return LAPIS_OK;
 }
 
-static int32_t check_ends(const packed *file, lapis_error *error) {
-    const packed_header *h = &file->header;
-    const uint8_t *shift = file->tensors[PATCH_SHIFT].items;
+/* An integer of a tensor whose values have a range. */
+static int64_t integer_at(const tensor *t, int64_t i) {
+    switch (t->kind) {
+        case I64:
+            return ((const int64_t *)t->items)[i];
+        case U32:
+            return ((const uint32_t *)t->items)[i];
+        case I32:
+            return ((const int32_t *)t->items)[i];
+        case U16:
+            return ((const uint16_t *)t->items)[i];
+        case I16:
+            return ((const int16_t *)t->items)[i];
+        default:
+            return ((const uint8_t *)t->items)[i];
+    }
+}
+
+static int32_t check_ranges(const packed *file, lapis_error *error) {
+    for (int i = 0; i < TENSORS; i++) {
+        const tensor *t = &file->tensors[i];
+        if (!t->name || RANGES[i].low > RANGES[i].high) continue;
+        for (int64_t k = 0; k < count_of(t); k++) {
+            const int64_t value = integer_at(t, k);
+            if (value < RANGES[i].low || value > RANGES[i].high)
+                return refuse(error, RANGES[i].rule, "%s, item %lld", t->name, (long long)k);
+        }
+    }
+    return LAPIS_OK;
+}
+
+static int32_t check_patches(const packed *file, lapis_error *error) {
     const int16_t *weight = file->tensors[PATCH_WEIGHT].items;
-    const int32_t *position = file->tensors[POSITION].items;
-    const int64_t *bias = file->tensors[HEAD_BIAS].items;
     const int64_t inputs = file->tensors[PATCH_WEIGHT].shape[1];
-    for (int64_t o = 0; o < h->width; o++) {
+    for (int64_t o = 0; o < file->header.width; o++) {
         int64_t sum = 0;
-        if (shift[o] > MAX_PATCH_SHIFT) return refuse(error, 50, "patch_shift, channel %lld", (long long)o);
         for (int64_t i = 0; i < inputs; i++)
             sum += weight[o * inputs + i] < 0 ? -weight[o * inputs + i] : weight[o * inputs + i];
         if (255 * sum > INT32_MAX) return refuse(error, 51, "patch_weight, channel %lld", (long long)o);
     }
-    for (int64_t i = 0; i < count_of(&file->tensors[POSITION]); i++)
-        if (position[i] > STREAM_LIMIT || position[i] < -STREAM_LIMIT) return refuse(error, 52, "position");
-    for (int64_t i = 0; i < h->classes; i++)
-        if (bias[i] >= INT64_C(1) << 52 || bias[i] <= -(INT64_C(1) << 52))
-            return refuse(error, 53, "head_bias, class %lld", (long long)i);
     return LAPIS_OK;
 }
 
@@ -64,12 +93,6 @@ static int32_t check_norm(const packed *file, int gain, int64_t block, lapis_err
 
 /* The sum of the sizes of a row's weights; -1 if one has more bits than it may. */
 static double row_size(const tensor *t, int64_t row, int64_t bits) {
-    if (t->kind == F32) {
-        const float *weight = (const float *)t->items + row * t->columns;
-        double sum = 0;
-        for (int64_t i = 0; i < t->columns; i++) sum += fabs((double)weight[i]);
-        return sum;
-    }
     const int8_t *weight = (const int8_t *)t->items + row * t->columns;
     const int32_t largest = (1 << (bits - 1)) - 1;
     int32_t sum = 0, most = 0;
@@ -92,7 +115,7 @@ static int32_t check_layer(const packed *file, int weight, int64_t block, int ad
         int32_t rule = 0;
         if (size < 0)
             rule = 40;
-        else if (t->kind != F32 && reach >= EXACT_FLOAT32)
+        else if (reach >= EXACT_FLOAT32)
             rule = 41;
         else if (!adds && !(scale[o] > 0))
             rule = 42;
@@ -103,30 +126,12 @@ static int32_t check_layer(const packed *file, int weight, int64_t block, int ad
     return LAPIS_OK;
 }
 
-static int32_t check_leak(const packed *file, int64_t block, lapis_error *error) {
-    const int64_t heads = file->header.heads, offsets = file->tensors[LEAK_DELAY].shape[1];
-    const uint32_t *mantissa = (const uint32_t *)file->tensors[LEAK_MANTISSA].items + block * heads;
-    const int32_t *exponent = (const int32_t *)file->tensors[LEAK_EXPONENT].items + block * heads;
-    for (int64_t head = 0; head < heads; head++) {
-        if (!(mantissa[head] >> 31)) return refuse(error, 45, "block %lld", (long long)block);
-        if (exponent[head] < 0 || exponent[head] >= MAX_EXPONENT)
-            return refuse(error, 46, "block %lld", (long long)block);
-    }
-    if (!file->header.beit) return LAPIS_OK;
-    const uint16_t *delay = (const uint16_t *)file->tensors[LEAK_DELAY].items + block * offsets * heads;
-    for (int64_t i = 0; i < offsets * heads; i++)
-        if (delay[i] > LONGEST_DELAY) return refuse(error, 47, "block %lld", (long long)block);
-    return LAPIS_OK;
-}
-
 static int32_t check_affinities(const packed *file, int64_t block, lapis_error *error) {
     const int64_t size = file->header.code_distances;
     for (int64_t head = block * file->header.heads; head < (block + 1) * file->header.heads; head++) {
         const uint32_t *u = (const uint32_t *)file->tensors[AFFINITY_MANTISSA].items + head * size;
         const int32_t *e = (const int32_t *)file->tensors[AFFINITY_EXPONENT].items + head * size;
         for (int64_t i = 0; i < size; i++) {
-            if (!(u[i] >> 31)) return refuse(error, 57, "block %lld", (long long)block);
-            if (e[i] > MAX_EXPONENT || e[i] < -MAX_EXPONENT) return refuse(error, 58, "block %lld", (long long)block);
             if (i && (e[i] < e[i - 1] || (e[i] == e[i - 1] && u[i] > u[i - 1])))
                 return refuse(error, 59, "block %lld, distance %lld", (long long)block, (long long)i);
         }
@@ -140,7 +145,7 @@ static int32_t check_shifts(const packed *file, int64_t block, lapis_error *erro
         const uint16_t *halvings = (const uint16_t *)file->tensors[SHIFT_HALVINGS].items + head * size;
         for (int64_t i = 0; i < size; i++)
             if (i ? halvings[i] < halvings[i - 1] : halvings[0] != 0)
-                return refuse(error, 63, "block %lld, distance %lld", (long long)block, (long long)i);
+                return refuse(error, 54, "block %lld, distance %lld", (long long)block, (long long)i);
     }
     return LAPIS_OK;
 }
@@ -158,22 +163,22 @@ static int32_t check_points(const packed *file, int64_t block, lapis_error *erro
 }
 
 static int32_t check_block(const packed *file, int64_t block, lapis_error *error) {
-    int32_t status = check_norm(file, ATTENTION_GAIN, block, error);
-    if (!status) status = check_norm(file, MLP_GAIN, block, error);
+    int32_t status = check_norm(file, ATTENTION_NORM_GAIN, block, error);
+    if (!status) status = check_norm(file, MLP_NORM_GAIN, block, error);
     if (!status) status = check_layer(file, QKV_WEIGHT, block, 0, error);
     if (!status) status = check_layer(file, PROJ_WEIGHT, block, 1, error);
     if (!status) status = check_layer(file, FC1_WEIGHT, block, 0, error);
     if (!status) status = check_layer(file, FC2_WEIGHT, block, 1, error);
     if (!status) status = check_points(file, block, error);
     if (status) return status;
-    return file->header.relation == RELATION_LEAK    ? check_leak(file, block, error)
-           : file->header.relation == RELATION_TABLE ? check_affinities(file, block, error)
-                                                     : check_shifts(file, block, error);
+    if (file->header.relation == RELATION_TABLE) return check_affinities(file, block, error);
+    return file->header.relation == RELATION_LAPLACIAN2 ? check_shifts(file, block, error) : LAPIS_OK;
 }
 
 int32_t check_tensors(const packed *file, lapis_error *error) {
     int32_t status = check_finite(file, error);
-    if (!status) status = check_ends(file, error);
+    if (!status) status = check_ranges(file, error);
+    if (!status) status = check_patches(file, error);
     for (int64_t block = 0; !status && block < file->header.depth; block++) status = check_block(file, block, error);
     return status;
 }

@@ -6,7 +6,7 @@
 #include "packed.h"
 
 static const char *const RULES[] = {
-#define RULE(number, text) [number] = text,
+#define RULE(number, text, reason) [number] = text,
 #include "rules.inc"
 };
 

@@ -10,56 +10,19 @@
 #include "../system.h"
 
 /* Pictures that are resized at once, and then run. */
-enum { LENGTH_BYTES = 8, MAX_THREADS = 256, AT_ONCE = 16, LOGIT_BITS = 10 };
+enum { MAX_THREADS = 256, AT_ONCE = 16, LOGIT_BITS = POOLED_BITS };
 
-/* A packed file as it is read: from memory, or piece by piece. */
-typedef struct {
-    FILE *file;
-    const unsigned char *data; /* where it is in memory */
-    int64_t bytes;
-    unsigned char *header, *tensors; /* pieces that were read from a file */
-} source;
-
-static int32_t unreadable(lapis_error *error) {
-    return report(error, LAPIS_CANNOT_READ, "cannot read the file: %s", strerror(errno ? errno : EIO));
-}
-
-/* The next bytes of a source, in memory that lives as long as it. */
-static int32_t take(source *s, int64_t from, int64_t count, unsigned char **kept, const unsigned char **out,
-                    lapis_error *error) {
-    if (!s->file) return *out = s->data + from, LAPIS_OK;
-    if ((uint64_t)count > SIZE_MAX || !(*kept = malloc(count ? (size_t)count : 1))) return no_memory(error);
-    *out = *kept;
-    errno = 0;
-    if (fread(*kept, 1, (size_t)count, s->file) == (size_t)count) return LAPIS_OK;
-    return ferror(s->file) ? unreadable(error) : refuse(error, 36, "%lld bytes", (long long)count);
-}
-
-static int32_t read_length(source *s, int64_t *length, lapis_error *error) {
-    unsigned char read[LENGTH_BYTES];
-    const unsigned char *prefix = s->file ? read : s->data;
-    uint64_t claimed = 0;
-    if (s->bytes < LENGTH_BYTES) return refuse(error, 1, "%lld bytes", (long long)s->bytes);
-    errno = 0;
-    if (s->file && fread(read, 1, LENGTH_BYTES, s->file) != LENGTH_BYTES) return unreadable(error);
-    for (int i = LENGTH_BYTES; i--;) claimed = claimed << 8 | prefix[i];
-    if (claimed > MAX_HEADER || claimed > (uint64_t)(s->bytes - LENGTH_BYTES))
-        return refuse(error, 2, "a header of %llu bytes in a file of %lld", (unsigned long long)claimed,
-                      (long long)s->bytes);
-    *length = (int64_t)claimed;
-    return LAPIS_OK;
-}
-
-static int32_t read_packed(source *s, packed *file, lapis_error *error) {
-    int64_t length = 0;
-    const unsigned char *text, *data;
-    int32_t status = read_length(s, &length, error);
-    if (!status) status = take(s, LENGTH_BYTES, length, &s->header, &text, error);
-    const int64_t start = LENGTH_BYTES + length;
-    if (!status) status = read_header((const char *)text, (size_t)length, s->bytes - start, file, error);
-    if (!status) status = take(s, start, s->bytes - start, &s->tensors, &data, error);
-    if (!status && s->file && fgetc(s->file) != EOF) status = refuse(error, 36, "more bytes follow");
-    if (!status) status = read_tensors(data, file, error);
+/* Check the bytes of a packed file and take its tensors from them. */
+static int32_t read_packed(const unsigned char *data, int64_t bytes, packed *file, lapis_error *error) {
+    uint64_t length = 0;
+    if (bytes < LENGTH_BYTES) return refuse(error, 1, "%lld bytes", (long long)bytes);
+    for (int i = LENGTH_BYTES; i--;) length = length << 8 | data[i];
+    if (length > MAX_HEADER || length > (uint64_t)(bytes - LENGTH_BYTES))
+        return refuse(error, 2, "a header of %llu bytes in a file of %lld", (unsigned long long)length,
+                      (long long)bytes);
+    const int64_t start = LENGTH_BYTES + (int64_t)length;
+    int32_t status = read_header((const char *)data + LENGTH_BYTES, (size_t)length, bytes - start, file, error);
+    if (!status) status = read_tensors(data + start, file, error);
     return status ? status : check_tensors(file, error);
 }
 
@@ -74,21 +37,34 @@ static lapis_sizes sizes_of(const packed_header *h) {
                          .hidden = h->hidden,
                          .window = (int32_t)h->window,
                          .head_exponent = (int32_t)h->head_exponent,
-                         .low_attention_in = h->low[MODE_ATTENTION],
-                         .low_qk = h->low[MODE_QK],
-                         .low_v = h->low[MODE_V],
-                         .low_readout = h->low[MODE_READOUT],
-                         .low_mlp_in = h->low[MODE_MLP],
-                         .low_mlp_hidden = h->low[MODE_HIDDEN]};
+                         .low_attention_in = h->low[AT_ATTENTION_IN],
+                         .low_qk = h->low[AT_QK],
+                         .low_v = h->low[AT_V],
+                         .low_readout = h->low[AT_READOUT],
+                         .low_mlp_in = h->low[AT_MLP_IN],
+                         .low_mlp_hidden = h->low[AT_MLP_HIDDEN]};
 }
 
-static int32_t open_source(source *s, int32_t threads, int32_t flags, lapis_network **network, lapis_error *error) {
+int32_t lapis_check_memory(const void *data, size_t bytes, lapis_error *error) {
+    packed *file = calloc(1, sizeof *file);
+    int32_t status = file ? read_packed(data, (int64_t)bytes, file, error) : no_memory(error);
+    if (file) free_packed(file);
+    free(file);
+    return status;
+}
+
+int32_t lapis_open_memory(const void *data, size_t bytes, int32_t threads, int32_t flags, lapis_network **network,
+                          lapis_error *error) {
+    lapis_error ignored;
+    error = error ? error : &ignored;
+    if (network) *network = NULL;
+    if (!network || !data) return report(error, LAPIS_BAD_ARGUMENT, "data or network is NULL");
     if (threads < 1 || threads > MAX_THREADS || (flags & ~LAPIS_LOW_MEMORY))
         return report(error, LAPIS_BAD_ARGUMENT, "threads=%d must be 1 to %d, and flags=%d 0 or 1", (int)threads,
                       MAX_THREADS, (int)flags);
     lapis_network *made = calloc(1, sizeof *made);
     packed *file = calloc(1, sizeof *file);
-    int32_t status = made && file ? read_packed(s, file, error) : no_memory(error);
+    int32_t status = made && file ? read_packed(data, (int64_t)bytes, file, error) : no_memory(error);
     if (!status) status = make_engine(file, threads, flags & LAPIS_LOW_MEMORY, &made->engine, error);
     if (!status) {
         made->header = file->header;
@@ -103,28 +79,36 @@ static int32_t open_source(source *s, int32_t threads, int32_t flags, lapis_netw
     }
     if (file) free_packed(file);
     free(file);
-    free(s->header);
-    free(s->tensors);
     return status;
 }
 
-int32_t lapis_check_memory(const void *data, size_t bytes, lapis_error *error) {
-    source s = {.data = data, .bytes = (int64_t)bytes};
-    packed *file = calloc(1, sizeof *file);
-    int32_t status = file ? read_packed(&s, file, error) : no_memory(error);
-    if (file) free_packed(file);
-    free(file);
-    return status;
+static int32_t unreadable(lapis_error *error) {
+    return report(error, LAPIS_CANNOT_READ, "cannot read the file: %s", strerror(errno ? errno : EIO));
 }
 
-int32_t lapis_open_memory(const void *data, size_t bytes, int32_t threads, int32_t flags, lapis_network **network,
-                          lapis_error *error) {
-    lapis_error ignored;
-    error = error ? error : &ignored;
-    if (network) *network = NULL;
-    if (!network || !data) return report(error, LAPIS_BAD_ARGUMENT, "data or network is NULL");
-    source s = {.data = data, .bytes = (int64_t)bytes};
-    return open_source(&s, threads, flags, network, error);
+/* All bytes of a file, in memory of the caller's to free; NULL with an error. */
+static unsigned char *read_file(const char *path, size_t *bytes, lapis_error *error) {
+    errno = 0;
+    FILE *file = fopen(path, "rb");
+    long size = 0;
+    unsigned char *data = NULL;
+    if (!file) return unreadable(error), NULL;
+    /* A folder opens on some systems, and then cannot be read. */
+    if ((getc(file) == EOF && ferror(file)) || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 0 ||
+        fseek(file, 0, SEEK_SET)) {
+        unreadable(error);
+    } else if ((uint64_t)size > SIZE_MAX || !(data = malloc(size ? (size_t)size : 1))) {
+        no_memory(error);
+    } else {
+        *bytes = fread(data, 1, (size_t)size, file);
+        if (ferror(file)) {
+            unreadable(error);
+            free(data);
+            data = NULL;
+        }
+    }
+    fclose(file);
+    return data;
 }
 
 int32_t lapis_open(const char *path, int32_t threads, int32_t flags, lapis_network **network, lapis_error *error) {
@@ -135,15 +119,11 @@ int32_t lapis_open(const char *path, int32_t threads, int32_t flags, lapis_netwo
     /* A pipe would be waited for, and a device may have no end. */
     if (system_is_special(path))
         return report(error, LAPIS_CANNOT_READ, "cannot read the file: it is not a regular file");
-    errno = 0;
-    source s = {.file = fopen(path, "rb")};
-    if (!s.file) return unreadable(error);
-    /* A folder opens on some systems, and then has no size or cannot be read. */
-    int32_t status = LAPIS_OK;
-    if (fseek(s.file, 0, SEEK_END) || (s.bytes = ftell(s.file)) < 0 || fseek(s.file, 0, SEEK_SET))
-        status = unreadable(error);
-    if (!status) status = open_source(&s, threads, flags, network, error);
-    fclose(s.file);
+    size_t bytes = 0;
+    unsigned char *data = read_file(path, &bytes, error);
+    if (!data) return error->status;
+    int32_t status = lapis_open_memory(data, bytes, threads, flags, network, error);
+    free(data);
     return status;
 }
 
@@ -190,7 +170,7 @@ static int32_t run_batch(lapis_network *network, const uint8_t *pixels, int64_t 
     if (!network || !pixels || !logits || batch < 1)
         return report(error, LAPIS_BAD_ARGUMENT, "network, pixels or logits is NULL, or there is no picture");
     const int64_t size = network->sizes.image_size, bytes = size * size * 3;
-    if (height == size && width == size && network->header.crop == 1)
+    if (height == size && width == size && network->header.crop[0] == 1)
         return run_prepared(network, pixels, batch, logits, trace, error);
     const int64_t most = batch < AT_ONCE ? batch : AT_ONCE;
     uint8_t *prepared = malloc((size_t)(most * bytes));

@@ -5,50 +5,43 @@
 #include "../engine/engine.h"
 #include "json.h"
 
+/* Limits of the format. */
 enum {
-    MAX_HEADER = 4 << 20,
-    MAX_BLOCKS = 256,
-    FLOAT_WEIGHTS = 32,
-    SIX_BITS = 6,
-    LONGEST_DELAY = (1 << 14) - 1,
-    MAX_AFFINITY_BITS = 15,
+#define LIMIT(name, value) name = value,
+#include "schema.inc"
     AFFINITY_MAX = (1 << MAX_AFFINITY_BITS) - 1
 };
 
-/* Points that share a mode and a minimum code. */
-enum { MODE_ATTENTION, MODE_QK, MODE_V, MODE_READOUT, MODE_MLP, MODE_HIDDEN, MODES };
+/* Measuring points that share a coding and a minimum code. */
+enum {
+#define POINT(index, name) index,
+#include "schema.inc"
+    CODED_POINTS
+};
 
-typedef enum { RELATION_LEAK, RELATION_SHIFT, RELATION_TABLE } relation_kind;
-
-typedef enum { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS } filter_kind;
+/* The words of a field, by their places. */
+#define CHOICES(name, ...) enum { __VA_ARGS__ };
+#include "schema.inc"
 
 typedef struct {
-    int64_t image_size, patch_size, classes, width, depth, heads, mlp_ratio, window, weight_bits;
-    int64_t version, fraction_bits, head_exponent, affinity_bits;
+#define INTEGER(object, name, ...) int64_t name;
+#define WORD(object, name, ...) int32_t name;
+#include "schema.inc"
     int64_t grid, tokens, channels, hidden; /* G, N, C, M */
     int64_t code_distances;                 /* of a query and a key, 0 included */
     int64_t allowance;                      /* entries that tables may have in all */
-    int beit;
-    relation_kind relation;
-    int32_t low[MODES], least[MODES][MAX_BLOCKS];
+    int32_t low[CODED_POINTS], min_code[CODED_POINTS][MAX_BLOCKS];
     float activity[LAPIS_POINTS][MAX_BLOCKS]; /* -1: not recorded */
-    filter_kind filter;
-    double crop;
+    double mean[3], std[3], crop[1];
 } packed_header;
 
-typedef enum { I64, F32, U32, I32, U16, I16, I8, U8 } item_kind;
+typedef enum { I64, F32, U32, I32, U16, I16, I8, U8, WEIGHT } item_kind;
 
-/* clang-format off */
 enum {
-    PATCH_WEIGHT, PATCH_SHIFT, POSITION, HEAD_WEIGHT, HEAD_BIAS,
-    ATTENTION_GAIN, ATTENTION_SHIFT, MLP_GAIN, MLP_SHIFT,
-    QKV_WEIGHT, QKV_SCALE, QKV_SHIFT, PROJ_WEIGHT, PROJ_SCALE, PROJ_SHIFT,
-    FC1_WEIGHT, FC1_SCALE, FC1_SHIFT, FC2_WEIGHT, FC2_SCALE, FC2_SHIFT,
-    READOUT_SCALE, READOUT_SHIFT, RISE, FALL,
-    LEAK_MANTISSA, LEAK_EXPONENT, LEAK_DELAY, AFFINITY_MANTISSA, AFFINITY_EXPONENT, SHIFT_HALVINGS,
+#define TENSOR(index, ...) index,
+#include "schema.inc"
     TENSORS
 };
-/* clang-format on */
 
 typedef struct {
     const char *name; /* NULL: not in this network */
@@ -76,11 +69,8 @@ int32_t no_memory(lapis_error *error);
 /* Check the text of a header, of a file with `data_bytes` behind it, and fill in all but the tensors' items. */
 int32_t read_header(const char *text, size_t length, int64_t data_bytes, packed *file, lapis_error *error);
 
-/* Check the values of a description's parts. */
-int32_t read_config(const json_value *config, packed_header *header, lapis_error *error);
-int32_t read_preprocess(const json_value *preprocess, packed_header *header, lapis_error *error);
-int32_t read_class_names(const json_value *names, packed *file, lapis_error *error);
-int32_t read_activity(const json_value *activity, packed_header *header, lapis_error *error);
+/* Check a description but for its sizes of tensors, and fill in the header and the class names. */
+int32_t read_description(const json_value *description, packed *file, lapis_error *error);
 
 /* The tensors that a configuration has, with their sizes, and the allowance, which follows from these. */
 void list_tensors(packed *file);

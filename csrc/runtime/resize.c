@@ -7,16 +7,14 @@
 
 enum { COEFFICIENT_BITS = 22, COLOURS = 3 };
 static const int64_t MAX_SIDE = 1 << 30;
-/* Pixels of a picture after resizing: a narrow one would become very long. */
-static const double MAX_PIXELS = 1 << 27;
 static const double PI = 3.14159265358979323846;
 
 static double sinc(double u) { return u == 0 ? 1 : sin(PI * u) / (PI * u); }
 
-static double filter(filter_kind kind, double u) {
-    if (kind == FILTER_LANCZOS) return u >= -3 && u < 3 ? sinc(u) * sinc(u / 3) : 0;
+static double filter(int32_t kind, double u) {
+    if (kind == INTERPOLATION_LANCZOS) return u >= -3 && u < 3 ? sinc(u) * sinc(u / 3) : 0;
     u = fabs(u);
-    if (kind == FILTER_BILINEAR) return u < 1 ? 1 - u : 0;
+    if (kind == INTERPOLATION_BILINEAR) return u < 1 ? 1 - u : 0;
     if (u < 1) return (1.5 * u - 2.5) * u * u + 1;
     return u < 2 ? (((u - 5) * u + 8) * u - 4) * -0.5 : 0;
 }
@@ -40,9 +38,9 @@ static void nearest(pass *p) {
     }
 }
 
-static void weigh(pass *p, filter_kind kind, double *raw) {
+static void weigh(pass *p, int32_t kind, double *raw) {
     const double ratio = (double)p->old / (double)p->new, widen = ratio > 1 ? ratio : 1;
-    const double support = (kind == FILTER_BILINEAR ? 1 : kind == FILTER_BICUBIC ? 2 : 3) * widen;
+    const double support = (kind == INTERPOLATION_BILINEAR ? 1 : kind == INTERPOLATION_BICUBIC ? 2 : 3) * widen;
     for (int64_t out = 0; out < p->count; out++) {
         const double centre = ((double)(p->from + out) + 0.5) * ratio;
         const int64_t low = (int64_t)(centre - support + 0.5), high = (int64_t)(centre + support + 0.5);
@@ -68,12 +66,12 @@ static void close_pass(pass *p) {
 }
 
 /* Plan a pass; 0 without memory. */
-static int open_pass(pass *p, filter_kind kind, int64_t old, int64_t new, int64_t from, int64_t count) {
+static int open_pass(pass *p, int32_t kind, int64_t old, int64_t new, int64_t from, int64_t count) {
     *p = (pass){.old = old, .new = new, .from = from, .count = count};
     p->first = malloc((size_t)count * sizeof *p->first);
     p->stop = malloc((size_t)count * sizeof *p->stop);
     if (!p->first || !p->stop) return 0;
-    if (old == new || kind == FILTER_NEAREST) {
+    if (old == new || kind == INTERPOLATION_NEAREST) {
         for (int64_t i = 0; i < count; i++) p->first[i] = from + i, p->stop[i] = from + i + 1;
         if (old != new) nearest(p);
         return 1;
@@ -127,7 +125,7 @@ static int run_passes(const pass *across, pass *down, const uint8_t *pixels, int
 
 int32_t resize_picture(const packed_header *header, const uint8_t *pixels, int64_t height, int64_t width, uint8_t *out,
                        lapis_error *error) {
-    const int64_t size = header->image_size, short_side = (int64_t)floor((double)size / header->crop + 0.5);
+    const int64_t size = header->image_size, short_side = (int64_t)floor((double)size / header->crop[0] + 0.5);
     int64_t new_height = height, new_width = width;
     if (height < 1 || width < 1 || height > MAX_SIDE || width > MAX_SIDE)
         return report(error, LAPIS_BAD_ARGUMENT, "a picture of %lld x %lld pixels; sides are 1 to 2^30",
@@ -136,6 +134,7 @@ int32_t resize_picture(const packed_header *header, const uint8_t *pixels, int64
         const double share = (double)short_side / (double)(height < width ? height : width);
         const double wide = fmax((double)short_side, rint((double)width * share));
         const double tall = fmax((double)short_side, rint((double)height * share));
+        /* A narrow picture would become very long. */
         if (wide * tall > MAX_PIXELS)
             return report(
                 error, LAPIS_BAD_ARGUMENT,
@@ -146,8 +145,8 @@ int32_t resize_picture(const packed_header *header, const uint8_t *pixels, int64
         new_height = (int64_t)tall;
     }
     pass across = {0}, down = {0};
-    const int done = open_pass(&across, header->filter, width, new_width, (new_width - size) / 2, size) &&
-                     open_pass(&down, header->filter, height, new_height, (new_height - size) / 2, size) &&
+    const int done = open_pass(&across, header->interpolation, width, new_width, (new_width - size) / 2, size) &&
+                     open_pass(&down, header->interpolation, height, new_height, (new_height - size) / 2, size) &&
                      run_passes(&across, &down, pixels, width, out);
     close_pass(&across);
     close_pass(&down);

@@ -9,73 +9,50 @@
 static const char *const KIND_NAMES[] = {"I64", "F32", "U32", "I32", "U16", "I16", "I8", "U8"};
 static const int64_t KIND_BYTES[] = {8, 4, 4, 4, 2, 2, 1, 1};
 
-/* Entries of tables that any network may ask for, and further ones for each byte of its tensors. */
-static const int64_t FREE_ENTRIES = 1 << 24, ENTRIES_PER_BYTE = 4;
+/* The networks that have a tensor: all, or those of one relation or style. */
+enum { ONLY_ANY, ONLY_LAPLACIAN, ONLY_LAPLACIAN2, ONLY_TABLE, ONLY_BEIT };
 
-static void add(packed *file, int index, const char *name, item_kind kind, int64_t a, int64_t b, int64_t c) {
+static int has_tensor(const packed_header *h, int only) {
+    switch (only) {
+        case ONLY_LAPLACIAN:
+            return h->relation == RELATION_LAPLACIAN;
+        case ONLY_LAPLACIAN2:
+            return h->relation == RELATION_LAPLACIAN2;
+        case ONLY_TABLE:
+            return h->relation == RELATION_TABLE;
+        case ONLY_BEIT:
+            return h->style == STYLE_BEIT;
+        default:
+            return 1;
+    }
+}
+
+/* List one tensor; `sides` are those of one block where it is of a block. */
+static void add(packed *file, int index, const char *name, item_kind kind, int of_block, int32_t rank, int64_t first,
+                int64_t second) {
+    packed_header *h = &file->header;
     tensor *t = &file->tensors[index];
-    const int32_t rank = c ? 3 : b ? 2 : 1;
-    const int64_t bytes = a * (b ? b : 1) * (c ? c : 1) * KIND_BYTES[kind];
-    *t = (tensor){.name = name, .kind = kind, .rank = rank, .shape = {a, b, c}, .bytes = bytes, .columns = c};
-    file->header.allowance += ENTRIES_PER_BYTE * bytes;
-}
-
-static void add_layer(packed *file, int weight, const char *const names[3], int64_t rows, int64_t columns) {
-    const packed_header *h = &file->header;
-    const item_kind kind = h->weight_bits == FLOAT_WEIGHTS ? F32 : I8;
-    add(file, weight, names[0], kind, h->depth, rows, columns);
-    if (h->weight_bits == SIX_BITS) {
-        /* Counted for the allowance as one byte each; four lie in three bytes of the file. */
-        tensor *t = &file->tensors[weight];
-        t->kind = U8;
-        t->shape[2] = (columns + 3) / 4 * 3;
-        t->bytes = h->depth * rows * t->shape[2];
-    }
-    add(file, weight + 1, names[1], F32, h->depth, rows, 0);
-    add(file, weight + 2, names[2], F32, h->depth, rows, 0);
-}
-
-static void add_affinities(packed *file) {
-    const packed_header *h = &file->header;
-    const int64_t l = h->depth, heads = h->heads, span = 2 * h->grid - 1;
-    if (h->relation == RELATION_LEAK) {
-        add(file, LEAK_MANTISSA, "blocks.leak.mantissa", U32, l, heads, 0);
-        add(file, LEAK_EXPONENT, "blocks.leak.exponent", I32, l, heads, 0);
-    } else if (h->relation == RELATION_TABLE) {
-        add(file, AFFINITY_MANTISSA, "blocks.affinity.mantissa", U32, l, heads, h->code_distances);
-        add(file, AFFINITY_EXPONENT, "blocks.affinity.exponent", I32, l, heads, h->code_distances);
-    } else {
-        add(file, SHIFT_HALVINGS, "blocks.shift.halvings", U16, l, heads, h->code_distances);
-    }
-    if (h->beit) add(file, LEAK_DELAY, "blocks.leak.delay", U16, l, span * span + 3, heads);
+    *t = (tensor){.name = name, .kind = kind == WEIGHT ? I8 : kind, .rank = of_block + rank, .columns = second};
+    if (of_block) t->shape[0] = h->depth;
+    if (rank > 0) t->shape[of_block] = first;
+    if (rank > 1) t->shape[of_block + 1] = second;
+    int64_t count = 1;
+    for (int32_t i = 0; i < t->rank; i++) count *= t->shape[i];
+    t->bytes = count * KIND_BYTES[t->kind];
+    h->allowance += ENTRIES_PER_BYTE * t->bytes;
+    if (kind != WEIGHT || h->weight_bits != PACKED_BITS) return;
+    /* Counted for the allowance as one byte each; four lie in three bytes of the file. */
+    t->kind = U8;
+    t->bytes = t->bytes / second * ((second + 3) / 4 * 3);
+    t->shape[2] = (second + 3) / 4 * 3;
 }
 
 void list_tensors(packed *file) {
-    static const char *const QKV[] = {"blocks.qkv.weight", "blocks.qkv.scale", "blocks.qkv.shift"};
-    static const char *const PROJ[] = {"blocks.proj.weight", "blocks.proj.scale", "blocks.proj.shift"};
-    static const char *const FC1[] = {"blocks.fc1.weight", "blocks.fc1.scale", "blocks.fc1.shift"};
-    static const char *const FC2[] = {"blocks.fc2.weight", "blocks.fc2.scale", "blocks.fc2.shift"};
     const packed_header *h = &file->header;
-    const int64_t l = h->depth, d = h->width, levels = h->window - h->low[MODE_HIDDEN];
     file->header.allowance = FREE_ENTRIES;
-    add(file, PATCH_WEIGHT, "patch_weight", I16, d, 3 * h->patch_size * h->patch_size, 0);
-    add(file, PATCH_SHIFT, "patch_shift", U8, d, 0, 0);
-    add(file, POSITION, "position", I32, h->beit ? 2 : h->tokens, d, 0);
-    add(file, HEAD_WEIGHT, "head_weight", I16, h->classes, d, 0);
-    add(file, HEAD_BIAS, "head_bias", I64, h->classes, 0, 0);
-    add(file, ATTENTION_GAIN, "blocks.attention_norm.gain", F32, l, d, 0);
-    add(file, ATTENTION_SHIFT, "blocks.attention_norm.shift", F32, l, d, 0);
-    add(file, MLP_GAIN, "blocks.mlp_norm.gain", F32, l, d, 0);
-    add(file, MLP_SHIFT, "blocks.mlp_norm.shift", F32, l, d, 0);
-    add_layer(file, QKV_WEIGHT, QKV, 3 * d, d);
-    add_layer(file, PROJ_WEIGHT, PROJ, d, d);
-    add_layer(file, FC1_WEIGHT, FC1, h->hidden, d);
-    add_layer(file, FC2_WEIGHT, FC2, d, h->hidden);
-    add(file, READOUT_SCALE, "blocks.readout.scale", F32, l, 0, 0);
-    add(file, READOUT_SHIFT, "blocks.readout.shift", F32, l, 0, 0);
-    add(file, RISE, "blocks.rise", F32, l, levels, 0);
-    add(file, FALL, "blocks.fall", F32, l, levels, 0);
-    add_affinities(file);
+#define TENSOR(index, name, kind, only, of_block, rank, first, second, low, high, rule) \
+    if (has_tensor(h, only)) add(file, index, name, kind, of_block, rank, first, second);
+#include "schema.inc"
 }
 
 static int has_shape(const json_value *shape, const tensor *t) {
@@ -172,11 +149,11 @@ static int32_t unpack_weight(const unsigned char *bytes, const tensor *t, lapis_
 int32_t read_tensors(const unsigned char *data, packed *file, lapis_error *error) {
     for (int i = 0; i < TENSORS; i++) {
         tensor *t = &file->tensors[i];
-        const int squeezed = t->kind == U8 && t->rank == 3;
+        const int packed6 = t->kind == U8 && t->rank == 3;
         if (!t->name) continue;
-        const int64_t bytes = squeezed ? t->shape[0] * t->shape[1] * t->columns : t->bytes;
+        const int64_t bytes = packed6 ? t->shape[0] * t->shape[1] * t->columns : t->bytes;
         if ((uint64_t)bytes > SIZE_MAX || !(t->items = malloc((size_t)bytes))) return no_memory(error);
-        if (!squeezed) {
+        if (!packed6) {
             copy_items(t->items, data + t->begin, t->bytes / KIND_BYTES[t->kind], KIND_BYTES[t->kind]);
             continue;
         }

@@ -34,7 +34,7 @@ VIEWS = {
 }
 
 
-def main(model: str = "lapis_tiny_cifar10", image: str = "sample:6") -> None:
+def main(model: str = "lapis_tiny.cifar10", image: str = "sample:6") -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "page.html"
         subprocess.run([sys.executable, "-m", "lapis.cli", "explain", model, image, "-o", path], check=True)

@@ -96,13 +96,13 @@ def command(model: str, out: Path | None, as_json: bool, **options: Any) -> int:
 
     \b
     Example:
-      python -m lapis_hardware lapis_tiny_cifar10 -o head
-      python -m lapis_hardware lapis_tiny_cifar10 --verify
-      python -m lapis_hardware lapis_tiny_cifar10 --measure --only minimum --only dot
+      python -m lapis_hardware lapis_tiny.cifar10 -o head
+      python -m lapis_hardware lapis_tiny.cifar10 --verify
+      python -m lapis_hardware lapis_tiny.cifar10 --measure --only minimum --only dot
     """
     asked = Options(**options)
     _check(out, asked)
-    network = models.open(model).network()
+    network = models.load(model).network
     circuit = head_of(network, asked.block, asked.head)
     record: dict[str, Any] = {
         "model": model, "block": asked.block, "head": asked.head, "parameters": circuit.parameters,

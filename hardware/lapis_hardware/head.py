@@ -57,11 +57,6 @@ class Head:
 def check_circuit(network: Network) -> None:
     """Refuse a network that the modules cannot take, with what is possible."""
     config = network.config
-    if not network.exact:
-        raise LapisError(
-            "this network has float weights (weight_bits=32), so its sums depend on their order; a circuit needs "
-            "integer weights: pack it with 2 to 8 bits"
-        )
     if config.relative_position:
         raise LapisError(
             "style='beit' adds a delay to every pair, for which the score lanes have no port; "

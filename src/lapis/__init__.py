@@ -11,18 +11,35 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lapis.config import CodingByPoint, LapisConfig, preset
+    from lapis.config import LapisConfig, preset
     from lapis.errors import LapisError
-    from lapis.runtime import Session
+    from lapis.models import Model, list_models, load
+    from lapis.preprocess import Preprocess
+    from lapis.runtime import Prediction, Session
 
-__all__ = ["CodingByPoint", "LapisConfig", "LapisError", "Session", "__version__", "preset"]
+__all__ = [
+    "LapisConfig",
+    "LapisError",
+    "Model",
+    "Prediction",
+    "Preprocess",
+    "Session",
+    "__version__",
+    "list_models",
+    "load",
+    "preset",
+]
 
 # Where each name is; it is loaded when it is first used, so that importing the package takes no time.
 _HOMES = {
-    "CodingByPoint": "lapis.config",
     "LapisConfig": "lapis.config",
     "LapisError": "lapis.errors",
+    "Model": "lapis.models",
+    "Prediction": "lapis.runtime",
+    "Preprocess": "lapis.preprocess",
     "Session": "lapis.runtime",
+    "list_models": "lapis.models",
+    "load": "lapis.models",
     "preset": "lapis.config",
 }
 

@@ -26,11 +26,9 @@ DEPLOYED_BITS = 6
 # Bits of the affinity of a row's nearest key. 15 fit int16, the widest factor that the kernels multiply.
 AFFINITY_BITS = 15
 # What a network must be to have a spiking form, besides its relation; its weights may have any width.
-DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes", "top_k": 1.0}
-# What only training knows of: the values that a packed network has, and that are not written where they are the same.
+DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes"}
+# What only training knows of, with the values that a packed network has.
 TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False, "mean_pool": False}
-# What is not written where it has these values, so that older files and networks keep their bytes.
-UNWRITTEN: dict[str, Any] = {**TRAINING_ONLY, "affinity_bits": AFFINITY_BITS}
 # LayerNorm's epsilon, in every network and every executor.
 NORM_EPS = 1e-6
 WEIGHT_BITS = (2, 3, 4, 5, 6, 7, 8, FLOAT_WEIGHTS)
@@ -109,8 +107,6 @@ class LapisConfig:
     activation: Activation = "gelu"
     coding: CodingByPoint = field(default_factory=CodingByPoint)
     min_code: MinCodeByPoint = field(default_factory=MinCodeByPoint)
-    # A control for deadlines: the share of each token's neurons that may fire in front of a layer, the largest first.
-    top_k: float = 1.0
     quantize: bool = True
     # The width of affinities where rows are scaled by powers of two, as they are when deployed.
     affinity_bits: int = AFFINITY_BITS
@@ -147,8 +143,6 @@ class LapisConfig:
             )
         _check_min_code(self)
         _check_affinity_bits(self)
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, (int, float)) or not 0 < self.top_k <= 1:
-            raise LapisError(f"top_k={self.top_k!r} must be a share of neurons above 0; 1 lets all of them fire")
 
     @property
     def grid(self) -> int:
@@ -243,8 +237,7 @@ class LapisConfig:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        fields = dataclasses.asdict(self)
-        return {name: value for name, value in fields.items() if value != UNWRITTEN.get(name)}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> LapisConfig:

@@ -1,13 +1,14 @@
-"""Open any network: `open(source)` finds out what a source is and gives the network in the form that is needed.
+"""Open any network: `lapis.load(source)` finds out what a source is and gives the network in the form that is needed.
 
 | source | kind |
 |---|---|
-| the name of a packaged model, or a packed file | packed |
+| a name of `lapis.list_models()`, or a packed file | packed |
 | a file that training wrote, or a run's folder | checkpoint |
 | `hf:ORG/NAME`, a repository of the Hugging Face hub | what its file is: packed, or a checkpoint |
 | weights in timm's names (safetensors, .pth), or the name of a timm model | foreign |
 
-Torch is loaded only where a form needs it: a packed file runs without it.
+Torch is loaded only where a form needs it: a packed file runs without it. A packed file is read once, as bytes, and all
+its forms come from these.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lapis import assets, hub, pack
+from lapis import assets, hub
 from lapis._util import run_layout as runs
 from lapis._util.hints import install_command
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names, check_trained_slice
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names
 from lapis.energy import load_tally
 from lapis.errors import LapisError
-from lapis.pack.format import METADATA_KEY
-from lapis.pack.reader import read_metadata
-from lapis.preprocess import Preprocess
+from lapis.pack.reader import PackedFile, read_metadata
+from lapis.preprocess import Preprocess, image_format
 from lapis.trace import Point
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
+    from lapis.runtime import Prediction, Session
 
-__all__ = ["KINDS", "Opened", "open"]
+__all__ = ["KINDS", "Model", "list_models", "load"]
 
 Kind = Literal["packed", "checkpoint", "foreign"]
 KINDS: dict[Kind, str] = {
@@ -42,85 +43,97 @@ KINDS: dict[Kind, str] = {
     "foreign": "foreign weights: a dense network that never learned to spike",
 }
 # What commands use where no model is named.
-DEFAULT_MODEL = "lapis_tiny_cifar10"
+DEFAULT_MODEL = "lapis_tiny.cifar10"
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+# Bytes of a file that tell its kind.
+FIRST_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A source and its kind. The network is read when it is first needed.
+class Model:
+    """A network that `lapis.load` found. Its forms are made when they are first asked for.
 
-    `path` is the file, None for a timm name. `metadata` is what a checkpoint records about its training.
+    `path` is the file, None for a timm name; `packed` the file's bytes where it is a packed network; `metadata` what a
+    checkpoint records about its training.
     """
 
     source: str
     kind: Kind
     path: Path | None
     metadata: dict[str, Any] = field(default_factory=dict)
+    packed: PackedFile | None = field(default=None, repr=False)
+
+    def predict(self, image: Any, top_k: int = 5) -> list[Prediction] | list[list[Prediction]]:
+        """The likeliest classes of an image, or of every image of a list: `Session.predict` with its usual settings."""
+        return self._session.predict(image, top_k)
+
+    def session(self, threads: int = 1, native: bool = True, low_memory: bool = False) -> Session:
+        """The network on this machine; see `lapis.Session`."""
+        from lapis.runtime import Session
+
+        return Session(self, threads, native, low_memory)
+
+    @cached
+    def network(self) -> Network:
+        """The deployed form: a packed file as it is, a checkpoint converted."""
+        return self.convert()
+
+    def torch(self) -> LapisViT:
+        """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
+        require_torch(f"{self.source} is {KINDS[self.kind]}, and this use of it")
+        from lapis.convert import to_model
+        from lapis.nn import load_backbone, load_network
+
+        if self.packed is not None:
+            return to_model(self.network)
+        if self.kind == "checkpoint":
+            assert self.path is not None
+            return load_network(self.path)
+        return load_backbone(self.path or self.source)
 
     @property
     def config(self) -> LapisConfig:
         """The configuration; for foreign weights it follows from their shapes."""
-        if self.kind == "packed":
-            return self._packed.config
+        if self.packed is not None:
+            return self.packed.config
         if self.kind == "checkpoint":
             return LapisConfig.from_dict(self.metadata["config"])
-        return self.model().config
+        return self.torch().config
 
     @property
     def preprocess(self) -> Preprocess:
         """How images are prepared for the network; ImageNet's rule where the file has none."""
-        if self.kind == "packed":
-            return self._packed.preprocess
+        if self.packed is not None:
+            return self.packed.preprocess
         known = self.metadata.get("preprocess")
         return Preprocess(self.config.image_size) if known is None else Preprocess.from_dict(known)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, or nothing where the file has none."""
-        if self.kind == "packed":
-            return self._packed.class_names
+        if self.packed is not None:
+            return self.packed.class_names
         names = self.metadata.get("class_names", [])
         if not isinstance(names, list):
             raise LapisError(f"{self.source}: class_names must be a list of words")
         check_class_names(names)
         return tuple(names) if len(names) == self.config.classes else ()
 
-    @property
-    def trained_slice(self) -> tuple[int, ...]:
-        """The numbers of the packaged test images that it was trained on."""
-        if self.kind == "packed":
-            return self._packed.trained_slice
-        numbers = self.metadata.get(runs.TRAINED_SLICE, [])
-        if not isinstance(numbers, list):
-            raise LapisError(f"{self.source}: {runs.TRAINED_SLICE} must be a list of numbers")
-        check_trained_slice(numbers)
-        return tuple(numbers)
-
-    def network(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
-        """The deployed form: a packed file as it is, a checkpoint converted."""
-        if self.kind == "packed":
-            return self._packed
+    def convert(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
+        """As `network`, with so many fraction bits where a checkpoint is converted."""
+        if self.packed is not None:
+            return self.packed.network()
         if self.kind == "foreign":
             raise LapisError(self._not_deployable())
-        model = self.model()
+        model = self.torch()
         from lapis.convert import from_model
 
-        network = from_model(model, self.preprocess, self.class_names, fraction_bits, self.trained_slice)
+        network = from_model(model, self.preprocess, self.class_names, fraction_bits)
         return dataclasses.replace(network, activity=self._recorded_activity())
 
-    def model(self) -> LapisViT:
-        """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
-        require_torch(f"{self.source} is {KINDS[self.kind]}, and this use of it")
-        from lapis.convert import to_model
-        from lapis.nn import load_backbone, load_network
-
-        if self.kind == "packed":
-            return to_model(self._packed)
-        if self.kind == "checkpoint":
-            assert self.path is not None
-            return load_network(self.path)
-        return load_backbone(self.path or self.source)
+    @cached
+    def _session(self) -> Session:
+        return self.session()
 
     def _recorded_activity(self) -> dict[Point, tuple[float, ...]]:
         """What the run beside a checkpoint counted for this configuration; empty where it counted nothing."""
@@ -136,11 +149,6 @@ class Opened:
             for point in tally.activities()
         }
 
-    @cached
-    def _packed(self) -> Network:
-        assert self.path is not None
-        return pack.load(self.path)
-
     def _not_deployable(self) -> str:
         if self.path is not None:
             return f"{self.source} is {KINDS[self.kind]}; train it first: lapis train RECIPE --start {self.source}"
@@ -151,20 +159,31 @@ class Opened:
         )
 
 
-def open(source: str | Path) -> Opened:
+def load(source: str | Path) -> Model:
     """Open what `source` names: a file, a run's folder, a packaged model, a name of the hub, or one that timm may know.
 
     A file or folder with that name comes before a packaged model, so that the package cannot hide it.
     """
+    if not isinstance(source, (str, Path)):
+        raise LapisError(f"a model is a name or a path, not {type(source).__name__}; see lapis.list_models()")
     name, path = str(source), find(source)
     if path is None:
-        return Opened(name, "foreign", None)
-    entries = read_metadata(path) if path.suffix == ".safetensors" else {}
-    if METADATA_KEY in entries:
-        return Opened(name, "packed", path)
-    if runs.CHECKPOINT_KEY in entries:
-        return Opened(name, "checkpoint", path, runs.checkpoint_metadata(path, entries[runs.CHECKPOINT_KEY]))
-    return Opened(name, "foreign", path)
+        return Model(name, "foreign", None)
+    metadata, packed = read_metadata(path)
+    if packed is not None:
+        return Model(name, "packed", path, packed=packed)
+    if runs.CHECKPOINT_KEY in metadata:
+        return Model(name, "checkpoint", path, runs.checkpoint_metadata(path, metadata[runs.CHECKPOINT_KEY]))
+    with path.open("rb") as file:
+        picture = image_format(file.read(FIRST_BYTES))
+    if picture:
+        raise LapisError(f"{path} is a {picture} image, not a network; the model comes first, then the images")
+    return Model(name, "foreign", path)
+
+
+def list_models() -> dict[str, str]:
+    """The models that come with Lapis, by name, and what each is."""
+    return {name: assets.MODELS.get(name, "a network of models/") for name in assets.names()}
 
 
 def find(source: str | Path) -> Path | None:

@@ -44,8 +44,17 @@ PIECE = 1 << 20
 MAX_ASPECT = 1000
 MAX_SAMPLE = (1 << 16) - 1
 
-# A program, which Pillow would let Ghostscript run.
-PROGRAM_FORMAT = "EPS"
+# What is decoded. Pillow knows more, some of which open other files or run a program: PostScript, and IPTC around it.
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+# What files of other formats begin with, and what to do with them.
+_BEGINNINGS = {
+    b"%!PS": "it is PostScript, a program, which is not run; save it as PNG",
+    b"\xc5\xd0\xd3\xc6": "it is PostScript, a program, which is not run; save it as PNG",
+    b"%PDF": "it is a PDF; save its page as PNG",
+    b"<svg": "it is a drawing (SVG); save it as PNG",
+}
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+_KNOWN_BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"BM": "BMP"}
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -156,7 +165,13 @@ def read_image(source: Readable) -> Pixels:
         with _named_errors(str(source)), open(source, "rb") as file:
             data = read_bytes(file, str(source))
         return decode_image(data, str(source))
+    if getattr(source, "closed", False):
+        raise LapisError("a closed file was given as an image; open it again, or give its path")
+    # Read from where it stands, and left there: the same image comes if it is asked for again.
+    start = source.tell() if hasattr(source, "seekable") and source.seekable() else None
     data = read_bytes(source, "of an open file")
+    if start is not None:
+        source.seek(start)
     return decode_image(data, f"of {len(data)} bytes")
 
 
@@ -181,11 +196,48 @@ def read_bytes(file: BinaryIO, where: str) -> bytes:
 
 def decode_image(data: bytes, where: str) -> Pixels:
     """Pixels (height, width, 3) of an encoded image; `where` names it in the error."""
-    with _named_errors(where), Image.open(io.BytesIO(data)) as image:
-        if image.format == PROGRAM_FORMAT:
-            raise UnreadableImageError(where, "it is PostScript, a program that would be run; save it as PNG")
-        _check_size(image, where)
-        return _upright(image, where)
+    for beginning, remedy in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            raise UnreadableImageError(where, remedy)
+    with _named_errors(where):
+        try:
+            opened = Image.open(io.BytesIO(data), formats=_formats(data))
+        except UnidentifiedImageError:
+            if image_format(data[:16]) == "HEIC":
+                raise UnreadableImageError(
+                    where,
+                    "it is HEIC, which Pillow reads only with pillow-heif: pip install pillow-heif, or save as JPEG",
+                ) from None
+            raise
+        with opened as image:
+            _check_size(image, where)
+            image.load()
+            # A decoder may find another size than the header says.
+            _check_size(image, where)
+            return _upright(image, where)
+
+
+def _formats(data: bytes) -> tuple[str, ...]:
+    """The formats that are tried; HEIF where a plugin such as pillow-heif is there for it."""
+    Image.init()
+    known = tuple(name for name in FORMATS if name in Image.OPEN)
+    if image_format(data[:16]) != "HEIC":
+        return known
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return known
+    register_heif_opener()
+    return ("HEIF",)
+
+
+def image_format(beginning: bytes) -> str:
+    """The name of the image format whose files begin so; nothing where it is none of the common ones."""
+    if beginning[4:8] == b"ftyp" and beginning[8:12] in _HEIF_BRANDS:
+        return "HEIC"
+    if beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP":
+        return "WebP"
+    return next((name for start, name in _KNOWN_BEGINNINGS.items() if beginning.startswith(start)), "")
 
 
 @contextmanager
@@ -232,14 +284,18 @@ def _as_rgb(image: Image.Image, where: str) -> Pixels:
 
 
 def check_pixels(image: npt.ArrayLike) -> Pixels:
-    """Return `image` if it is (height, width, 3) of bytes, else raise."""
+    """The image as (height, width, 3) of bytes: grey (height, width) is repeated, alpha (height, width, 4) left out."""
     pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (1,), (3,), (4,)):
         raise LapisError(
             f"an image of shape {pixels.shape} and dtype {pixels.dtype} was given; "
-            "images are (height, width, 3) of bytes (uint8), red first"
+            "images are (height, width, 3) of bytes (uint8), red first; grey (height, width) and four channels will do"
         )
-    return pixels
+    if 0 in pixels.shape:
+        raise LapisError(f"an image of shape {pixels.shape} was given, which has no pixel")
+    if pixels.ndim == 2 or pixels.shape[2] == 1:
+        return np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2)
+    return pixels[:, :, :3]
 
 
 def _resample(pixels: Pixels, width: int, height: int, filter_: Image.Resampling) -> Pixels:

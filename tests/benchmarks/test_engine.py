@@ -31,7 +31,7 @@ def test_a_packed_file_is_timed_at_every_number_of_threads_and_batch(
 ) -> None:
     path = tmp_path / "mine.safetensors"
     save(path, random_network(small_config(classes=10)))
-    for model in (str(path), "lapis_tiny_cifar10"):
+    for model in (str(path), "lapis_tiny.cifar10"):
         words = ["--model", model, "--threads", "1,2", "--batch", "1,3", "--rounds", "2", "--json"]
         assert main(command, words) == EXIT_OK
         rows = json.loads(capsys.readouterr().out)["rows"]

@@ -75,7 +75,7 @@ def test_any_batch_gives_the_same_bits() -> None:
 
 
 def test_the_packaged_model_is_small_and_of_standard_operators() -> None:
-    path = find("lapis_tiny_cifar10")
+    path = find("lapis_tiny.cifar10")
     assert path is not None
     file = export(pack.load(path))
     assert len(file) < 12e6

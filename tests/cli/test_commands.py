@@ -71,7 +71,7 @@ def test_an_unknown_option_before_a_command_is_still_an_option(capsys: pytest.Ca
     [
         "info",
         "energy lapis_large --activity all=0.3",
-        "predict lapis_tiny_cifar10 sample:0",
+        "predict lapis_tiny.cifar10 sample:0",
         "--help",
         "train --help",
         "predcit 2>&1",
@@ -95,9 +95,9 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(words: str, reader:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("predict lapis_tiny_cifar10 sample:0 >&-", EXIT_OK, ""),
-        ("predict lapis_tiny_cifar10 sample:0 >&- 2>&-", EXIT_OK, ""),
-        ("predict lapis_tiny_cifar10 - <&-", EXIT_BAD_INPUT, "standard input is empty"),
+        ("predict lapis_tiny.cifar10 sample:0 >&-", EXIT_OK, ""),
+        ("predict lapis_tiny.cifar10 sample:0 >&- 2>&-", EXIT_OK, ""),
+        ("predict lapis_tiny.cifar10 - <&-", EXIT_BAD_INPUT, "standard input is empty"),
         ("info none.safetensors >&- 2>&-", EXIT_BAD_INPUT, ""),
         ("info none.safetensors 2>/dev/full", EXIT_BAD_INPUT, ""),
         ("--version >/dev/full", EXIT_BAD_INPUT, "No space left"),

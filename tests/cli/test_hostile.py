@@ -167,8 +167,6 @@ METADATA = {
     "a lone surrogate": {"class_names": '["\\ud800", "b", "c"]'},
     "names that are no list": {"class_names": "7"},
     "names that are no text": {"class_names": "[1, 2, 3]"},
-    "a slice that is no list": {"trained_slice": "7"},
-    "a slice of text": {"trained_slice": '["a"]'},
     "a configuration of the wrong type": {"config": '{"relation": ["a"]}'},
     "a configuration of numbers": {"config": '{"width": 1e400}'},
     "a preprocessing that is no table": {"preprocess": "[]"},
@@ -215,7 +213,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_an_image_that_explodes_is_one_error(bomb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bomb.png").write_bytes(BOMBS[bomb]())
-    code = main(["predict", "lapis_tiny_cifar10", str(tmp_path / "bomb.png"), "sample:1"])
+    code = main(["predict", "lapis_tiny.cifar10", str(tmp_path / "bomb.png"), "sample:1"])
     out, err = capfd.readouterr()
     assert (code, err.count("\n")) == (3, 1), err
     assert err.startswith("lapis: error: cannot read image ")

@@ -15,7 +15,7 @@ from lapis import Session, assets, native
 from lapis.cli import main
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 
-MODEL = "lapis_tiny_cifar10"
+MODEL = "lapis_tiny.cifar10"
 # A torchvision of another build, as far as an importer sees it.
 MISFIT = "raise RuntimeError('operator torchvision::nms does not exist')\n"
 

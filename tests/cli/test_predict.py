@@ -44,7 +44,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def test_the_json_holds_what_the_session_predicts(model: Path, image: Path) -> None:
-    want = Session(model).predict(image, k=3)[0]
+    want = Session(model).predict(image, top_k=3)[0]
     for extra in ([], ["--numpy"], ["--threads", "2"]):
         result = CliRunner().invoke(command, [str(model), str(image), "--top-k", "3", "--json", *extra])
         assert result.exit_code == 0, result.output
@@ -232,7 +232,7 @@ def test_an_image_in_place_of_a_model_means_the_default_model(
     assert names_images("no_such_photo.jpg")
     assert names_images("photos/*")
     assert names_images(str(tmp_path))
-    assert not names_images("lapis_tiny_cifar10")
+    assert not names_images("lapis_tiny.cifar10")
     assert not names_images("model.safetensors")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "best.safetensors").write_text("")
@@ -245,7 +245,7 @@ def test_an_image_in_place_of_a_model_means_the_default_model(
 def test_the_classes_are_listed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(model), "--classes", "--json"]) == EXIT_OK
     names = json.loads(capsys.readouterr().out)["classes"]
-    assert len(names) == models.open(model).config.classes
+    assert len(names) == models.load(model).config.classes
 
 
 def test_below_the_least_score_it_is_none_of_these(

@@ -48,15 +48,15 @@ def published(trained: Path, place: Path) -> Path:
 def test_the_folder_is_the_network_for_every_reader(published: Path, trained: Path, timm: ModuleType) -> None:
     import lapis.nn.timm_models  # noqa: F401
 
-    original = models.open(trained)
+    original = models.load(trained)
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
     packed = Session(published / "packed.safetensors")
-    np.testing.assert_array_equal(packed.run(images), Session(original.network()).run(images))
+    np.testing.assert_array_equal(packed.run(images), Session(original.network).run(images))
     back = LapisViT.from_pretrained(published)
     assert (back.config, back.preprocess, back.about["state"]) == (CONFIG, RULE, "trained")
     x = torch.randn(2, 3, 8, 8)
     by_timm = timm.create_model(f"local-dir:{published}", pretrained=True).eval()
-    assert torch.equal(back(x), original.model()(x))
+    assert torch.equal(back(x), original.torch()(x))
     assert torch.equal(by_timm(x), back(x))
 
 

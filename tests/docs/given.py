@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
+from lapis import assets
 from lapis.cli import main
 from lapis.data.cifar_sample import CIFAR10_CLASSES
 from tests.docs.blocks import read_blocks
@@ -76,8 +77,9 @@ def _cifar(path: Path) -> None:
 
 
 def _packed_model(path: Path) -> None:
-    with (files("lapis") / "assets" / "lapis_tiny_cifar10.safetensors").open("rb") as source:
-        path.write_bytes(source.read())
+    packaged = assets.find("lapis_tiny.cifar10")
+    assert packaged is not None
+    path.write_bytes(packaged.read_bytes())
 
 
 def _trained_run(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lapis.config import CodingByPoint, LapisConfig
-from lapis.pack.format import SINCE_VERSION_2
+from lapis.deploy import schema
 from lapis.preprocess import Preprocess
 from tests.networks import small_config
 
@@ -106,8 +106,14 @@ def without(name: str) -> Change:
     return header(change)
 
 
+def description_of(config: LapisConfig) -> Table:
+    """The configuration as a file has it."""
+    fields = config.to_dict()
+    return {name: fields[name] for name in schema.fields_of("config")}
+
+
 def config(**changes: Any) -> Change:
-    return about(config={**CONFIG.to_dict(), **changes})
+    return about(config={**description_of(CONFIG), **changes})
 
 
 def min_code(**changes: Any) -> Change:
@@ -168,9 +174,7 @@ CONTAINER = [
     Damage(7, "metadata", metadata({"version": 1})),
 ]
 
-# The configuration without the fields that version 1 does not have.
-FIRST_VERSION = {name: value for name, value in CONFIG.to_dict().items() if name not in SINCE_VERSION_2}
-NO_LEAST_CODES: tuple[Any, ...] = (
+NO_MIN_CODES: tuple[Any, ...] = (
     0, 16, 2.0, True, "2", None, {}, [], [1], [1, 16], [1, True], [1, 2, 3], [[1], [1]],
 )  # fmt: skip
 NO_ACTIVITIES: tuple[Any, ...] = ({}, [], 1, {"v": 0.5}, {"v": [0.5]})
@@ -180,21 +184,15 @@ DESCRIPTION = [
     Damage(8, "not JSON", metadata("[" * 100_000)),
     Damage(8, "not JSON", text('"crop":1.0', '"crop":NaN')),
     Damage(8, "version", metadata("[]")),
-    *(Damage(9, "version", about(version=version)) for version in (0, 3, True, "1", 1.0, None)),
+    *(Damage(9, "version", about(version=version)) for version in (0, 2, True, "1", 1.0, None)),
     Damage(9, "version", without("version")),
     Damage(10, "fields", about(extra=1)),
-    Damage(10, "fields", about(version=1, trained_slice=[1])),
     Damage(10, "fields", without("class_names")),
     Damage(25, "class_names", about(class_names=[1, 2, 3])),
     Damage(25, "class_names", about(class_names="abc")),
     Damage(25, "class_names", about(class_names=["x" * 257, "b", "c"])),
     Damage(26, "surrogate", about(class_names=["\ud800", "b", "c"])),
     Damage(27, "class names", about(class_names=["a"])),
-    Damage(54, "trained_slice", about(trained_slice=[])),
-    Damage(54, "trained_slice", about(trained_slice=3)),
-    Damage(54, "trained_slice", about(trained_slice=[1.0])),
-    Damage(54, "trained_slice", about(trained_slice=[10_000])),
-    Damage(54, "ascending", about(trained_slice=[4, 4])),
     *(Damage(55, "activity", about(activity=shares)) for shares in NO_ACTIVITIES),
     Damage(55, "attention_in", about(activity={"attention": [0.5] * CONFIG.depth})),
     *(Damage(55, "0 to 1", about(activity={"v": [share] * CONFIG.depth})) for share in (-0.1, 1.1, True, "x", None)),
@@ -203,60 +201,53 @@ DESCRIPTION = [
 ]
 
 CONFIGURATION = [
-    Damage(11, "table of fields", about(config=[])),
-    Damage(11, "unknown configuration", config(surprise=1)),
-    Damage(11, "version 1 does not know", about(version=1)),
-    Damage(11, "leaves fields out", about(config={name: CONFIG.to_dict()[name] for name in ("row_scale", "readout")})),
+    Damage(11, "must be an object", about(config=[])),
+    Damage(11, "unknown field", config(surprise=1)),
+    Damage(11, "leaves the field", about(config={name: CONFIG.to_dict()[name] for name in ("style", "depth")})),
     Damage(12, "coding", config(coding=7)),
-    Damage(12, "leaves fields out", config(coding={"qk": "signed"})),
-    Damage(12, "measuring point", config(coding={**CONFIG.to_dict()["coding"], "w": "signed"})),
+    Damage(12, "leaves the field", config(coding={"qk": "signed"})),
+    Damage(12, "unknown field", config(coding={**CONFIG.to_dict()["coding"], "w": "signed"})),
     Damage(12, "min_code", config(min_code=7)),
-    Damage(12, "leaves fields out", config(min_code={"qk": 2})),
-    Damage(12, "measuring point", min_code(w=2)),
-    *(Damage(56, "min_code.v", min_code(v=codes)) for codes in NO_LEAST_CODES),
+    Damage(12, "leaves the field", config(min_code={"qk": 2})),
+    Damage(12, "unknown field", min_code(w=2)),
+    *(Damage(56, "min_code.v", min_code(v=codes)) for codes in NO_MIN_CODES),
     *(Damage(13, "depth", config(depth=depth)) for depth in (None, 2.0, True, "2")),
     Damage(13, "window", config(window=15.0)),
     Damage(13, "weight_bits", config(weight_bits=6.5)),
     Damage(13, "weight_bits", config(weight_bits=6.0)),
     Damage(13, "style", config(style=["beit"])),
-    Damage(13, "quantize", config(quantize=1)),
-    Damage(13, "mode", config(coding={**CONFIG.to_dict()["coding"], "v": None})),
+    Damage(13, "coding", config(coding={**CONFIG.to_dict()["coding"], "v": None})),
     Damage(14, "depth", config(depth=0)),
-    Damage(14, "beyond 256", config(depth=1 << 40)),
-    Damage(14, "beyond 4096", config(image_size=8192, patch_size=256)),
-    Damage(14, "beyond 256", config(image_size=512, patch_size=512)),
-    Damage(14, "beyond 131072", config(classes=1 << 30)),
-    Damage(14, "beyond 2048", config(width=1 << 20, heads=1)),
-    Damage(14, "beyond 16", config(mlp_ratio=17)),
+    Damage(14, "depth", config(depth=1 << 40)),
+    Damage(14, "image_size", config(image_size=8192, patch_size=256)),
+    Damage(14, "patch_size", config(image_size=512, patch_size=512)),
+    Damage(14, "classes", config(classes=1 << 30)),
+    Damage(14, "width", config(width=1 << 20, heads=1)),
+    Damage(14, "mlp_ratio", config(mlp_ratio=17)),
     Damage(14, "window", config(window=64)),
     Damage(14, "weight_bits", config(weight_bits=9)),
     Damage(15, "style", config(style="swin")),
     Damage(15, "activation", config(activation="swish")),
-    Damage(15, "mode", config(coding={**CONFIG.to_dict()["coding"], "qk": "sideways"})),
+    Damage(15, "coding", config(coding={**CONFIG.to_dict()["coding"], "qk": "sideways"})),
     *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
     Damage(16, "use style='vit'", config(relation="table")),
     Damage(16, "use style='vit'", config(relation="laplacian2")),
-    Damage(16, "row_scale", config(row_scale="exact")),
-    Damage(16, "readout", config(readout="real")),
-    Damage(16, "quantize", config(quantize=False)),
-    Damage(16, "top_k", config(top_k=0.5)),
     Damage(17, "does not divide", config(heads=4)),
-    # A reader that looked for the divisors of this width would be busy for weeks.
-    Damage(17, "does not divide", config(width=10**15 + 1, heads=2)),
     Damage(18, "multiple", config(patch_size=3)),
     Damage(19, "overflow", config(image_size=4096, patch_size=4)),
-    *(Damage(64, "affinity_bits", config(affinity_bits=bits)) for bits in (0, 16, 15, 8.0, True, "8", None, [8])),
-    Damage(64, "version 1 does not know", about(version=1, config={**FIRST_VERSION, "affinity_bits": 8})),
+    *(Damage(13, "affinity_bits", config(affinity_bits=bits)) for bits in (8.0, True, "8", None, [8])),
+    *(Damage(14, "affinity_bits", config(affinity_bits=bits)) for bits in (0, 16)),
+    *(Damage(14, "weight_bits", config(weight_bits=bits)) for bits in (1, 32)),
     Damage(60, "steps apart", config(width=2048, heads=1)),
     Damage(61, "membranes", config(width=48, heads=48, depth=256)),
-    Damage(62, "delays of pairs", config(image_size=256, patch_size=4)),
+    Damage(36, "delays of pairs", config(image_size=256, patch_size=4)),
 ]
 
 PREPROCESSING = [
-    Damage(20, "table of fields", about(preprocess=[])),
+    Damage(20, "must be an object", about(preprocess=[])),
     Damage(20, "fields", about(preprocess={})),
     Damage(20, "fields", preprocess(flip=True)),
-    Damage(20, "leaves fields out", about(preprocess={"size": 8})),
+    Damage(20, "leaves the field", about(preprocess={"size": 8})),
     *(Damage(21, "size", preprocess(size=size)) for size in ("large", 8.0, True, 0, 4097)),
     Damage(21, "makes 16 pixels", preprocess(size=16)),
     Damage(22, "mean", preprocess(mean="abc")),
@@ -301,9 +292,9 @@ VALUES = [
     Damage(43, "reaches beyond", values("blocks.qkv.shift", np.float32, 2e30)),
     Damage(44, "reaches beyond", values("blocks.attention_norm.gain", np.float32, 1e30)),
     Damage(44, "reaches beyond", values("blocks.mlp_norm.shift", np.float32, -2e30)),
-    Damage(45, "highest bit", values("blocks.leak.mantissa", np.uint32, (1 << 31) - 1)),
-    Damage(46, "exponent", values("blocks.leak.exponent", np.int32, -1)),
-    Damage(46, "exponent", values("blocks.leak.exponent", np.int32, 1 << 20)),
+    Damage(45, "its values lie in", values("blocks.leak.mantissa", np.uint32, (1 << 31) - 1)),
+    Damage(46, "its values lie in", values("blocks.leak.exponent", np.int32, -1)),
+    Damage(46, "its values lie in", values("blocks.leak.exponent", np.int32, 1 << 20)),
     Damage(47, "delay", values("blocks.leak.delay", np.uint16, 16384)),
     Damage(48, "readout", values("blocks.readout.scale", np.float32, 0.0)),
     Damage(48, "readout", values("blocks.readout.shift", np.float32, 2e30)),
@@ -314,17 +305,17 @@ VALUES = [
     Damage(49, "rise", values("blocks.rise", np.float32, [-LOWEST, LOWEST])),
     Damage(50, "shift", values("patch_shift", np.uint8, 31)),
     Damage(51, "overflow", values("patch_weight", np.int16, np.full(300, -32768)), LARGE_PATCH),
-    Damage(52, "limit", values("position", np.int32, (1 << 26) + 1)),
-    Damage(52, "limit", values("position", np.int32, -(1 << 31))),
-    Damage(53, "2**52", values("head_bias", np.int64, 1 << 52)),
-    Damage(53, "2**52", values("head_bias", np.int64, -(1 << 63))),
-    Damage(57, "highest bit", values("blocks.affinity.mantissa", np.uint32, (1 << 31) - 1), TABLE),
+    Damage(52, "its values lie in", values("position", np.int32, (1 << 26) + 1)),
+    Damage(52, "its values lie in", values("position", np.int32, -(1 << 31))),
+    Damage(53, "its values lie in", values("head_bias", np.int64, 1 << 52)),
+    Damage(53, "its values lie in", values("head_bias", np.int64, -(1 << 63))),
+    Damage(57, "its values lie in", values("blocks.affinity.mantissa", np.uint32, (1 << 31) - 1), TABLE),
     Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, -(1 << 20) - 1), TABLE),
     Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, (1 << 20) + 1, at=183), TABLE),
     Damage(59, "rises", values("blocks.affinity.mantissa", np.uint32, [1 << 31, (1 << 31) + 1]), TABLE),
     Damage(59, "rises", values("blocks.affinity.exponent", np.int32, [0, -1]), TABLE),
-    Damage(63, "0 at the distance 0", values("blocks.shift.halvings", np.uint16, 1), SHIFT),
-    Damage(63, "falls", values("blocks.shift.halvings", np.uint16, [0, 1, 0]), SHIFT),
+    Damage(54, "0 at the distance 0", values("blocks.shift.halvings", np.uint16, 1), SHIFT),
+    Damage(54, "falls", values("blocks.shift.halvings", np.uint16, [0, 1, 0]), SHIFT),
 ]
 
 DAMAGES = [*CONTAINER, *DESCRIPTION, *CONFIGURATION, *PREPROCESSING, *TENSORS, *VALUES]

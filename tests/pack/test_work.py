@@ -12,7 +12,8 @@ import pytest
 
 from lapis import native
 from lapis.config import PRESETS, CodingByPoint, LapisConfig
-from lapis.deploy.network import Leak, Network, allowed_work, check_packed
+from lapis.deploy.network import Leak, Network, check_packed
+from lapis.deploy.schema import allowed_work
 from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, pack

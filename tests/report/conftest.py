@@ -101,7 +101,7 @@ def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12), seed=2)
-    network = from_model(model, class_names=CIFAR10_CLASSES, trained_slice=range(380))
+    network = from_model(model, class_names=CIFAR10_CLASSES)
     pack.save(folder / "small.safetensors", network)
     made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
     write_report(folder / "index.html", made)

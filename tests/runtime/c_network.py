@@ -10,13 +10,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lapis import native
 from lapis.preprocess import Pixels
-from lapis.runtime import opened
+from lapis.runtime.engine import MESSAGE_BYTES, RefusedFileError
 from lapis.trace import POINTS, Trace
 
 _pointer, _i32, _i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-_error = ctypes.POINTER(opened.Error)
+
+
+class Error(ctypes.Structure):
+    """lapis_error."""
+
+    _fields_ = (("status", _i32), ("rule", _i32), ("message", ctypes.c_char * MESSAGE_BYTES))
+
+
+class Sizes(ctypes.Structure):
+    """lapis_sizes."""
+
+    _fields_ = (
+        *((name, _i64) for name in ("image_size", "patch_size", "tokens", "classes")),
+        *((name, _i64) for name in ("width", "depth", "heads", "hidden")),
+        ("window", _i32),
+        ("head_exponent", _i32),
+        *((f"low_{name}", _i32) for name in ("attention_in", "qk", "v", "readout", "mlp_in", "mlp_hidden")),
+    )
+
+
+_error, _opened = ctypes.POINTER(Error), ctypes.POINTER(_pointer)
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "lapis_open": (_i32, [ctypes.c_char_p, _i32, _i32, _opened, _error]),
+    "lapis_open_memory": (_i32, [ctypes.c_char_p, ctypes.c_size_t, _i32, _i32, _opened, _pointer]),
+    "lapis_close": (None, [_pointer]),
+    "lapis_sizes_of": (ctypes.POINTER(Sizes), [_pointer]),
     "lapis_run": (_i32, [_pointer, _pointer, _i64, _i64, _i64, _pointer, _error]),
     "lapis_watch": (_i32, [_pointer, _pointer, _i64, _i64, _pointer, _pointer, _error]),
     "lapis_prepare": (_i32, [_pointer, _pointer, _i64, _i64, _pointer, _error]),
@@ -30,7 +55,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 def library() -> ctypes.CDLL:
     """The native library with the signatures of every public function."""
-    c = opened.library()
+    c = native.library()
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(c, name)
         function.restype, function.argtypes = result, arguments
@@ -41,7 +66,7 @@ class CNetwork:
     """An opened network; what the library refuses is a RefusedFileError."""
 
     def __init__(self, source: bytes | Path, threads: int = 1, flags: int = 0) -> None:
-        self.c, self.handle, self.error = library(), _pointer(), opened.Error()
+        self.c, self.handle, self.error = library(), _pointer(), Error()
         last = (threads, flags, ctypes.byref(self.handle), ctypes.byref(self.error))
         if isinstance(source, bytes):
             status = self.c.lapis_open_memory(source, len(source), *last)
@@ -105,7 +130,7 @@ class CNetwork:
     def _check(self, status: int) -> None:
         if status:
             assert status == self.error.status
-            raise opened.RefusedFileError(self.error.message.decode(), self.error.status, self.error.rule)
+            raise RefusedFileError(self.error.message.decode(), self.error.status, self.error.rule)
 
 
 def _at(array: npt.NDArray[Any]) -> int:

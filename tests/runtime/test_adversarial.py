@@ -13,7 +13,8 @@ import pytest
 
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.deploy import arithmetic, integer
-from lapis.deploy.network import DELTA_LIMIT, MAX_MAGNITUDE, Block, Layer, Network
+from lapis.deploy.network import Block, Layer, Network
+from lapis.deploy.schema import DELTA_LIMIT, MAX_MAGNITUDE
 from lapis.deploy.simulate import Simulator
 from lapis.deploy.synthetic import random_network
 from lapis.preprocess import Pixels

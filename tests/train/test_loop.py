@@ -97,10 +97,10 @@ def test_a_run_learns_its_images_and_leaves_a_full_record(tmp_path: Path, micro:
     assert summary["images"] == 24
     assert set(summary["activity"]) == {"attention_in", "q", "k", "v", "mlp_in", "mlp_hidden"}
     assert summary["energy"]["energy_mj"] < summary["energy"]["dense_energy_mj"]
-    opened = models.open(tmp_path / "last.safetensors")
+    opened = models.load(tmp_path / "last.safetensors")
     assert opened.metadata["recipe"] == "smoke"
     assert opened.class_names[3] == "cat"
-    assert opened.preprocess.size == opened.model().config.image_size
+    assert opened.preprocess.size == opened.torch().config.image_size
 
 
 def test_a_run_depends_on_its_seed(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:

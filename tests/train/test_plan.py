@@ -32,9 +32,9 @@ def images(tmp_path: Path) -> SplitImages:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> models.Opened:
+def start(tmp_path: Path) -> models.Model:
     save_network(tmp_path / "dense.safetensors", small_model(small_config().dense())[0])
-    return models.open(tmp_path / "dense.safetensors")
+    return models.load(tmp_path / "dense.safetensors")
 
 
 @given(count=st.integers(8, 2_000_000))
@@ -72,7 +72,7 @@ def test_a_deployed_start_is_trained_in_its_own_configuration() -> None:
     assert stage_configs(config) == {"w6": config}
 
 
-def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImages, start: models.Opened) -> None:
+def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImages, start: models.Model) -> None:
     made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(epochs=8.0))
     assert [recipe.start for recipe in made.stages.values()] == [
         str(tmp_path / "out" / name) for name in ("0_start/start.safetensors", "1_exact", "2_pow2")
@@ -94,7 +94,7 @@ def test_stages_follow_each_other_and_shorten(tmp_path: Path, images: SplitImage
     ],
 )
 def test_a_setting_that_contradicts_the_folder_is_refused(
-    tmp_path: Path, images: SplitImages, start: models.Opened, setting: str, words: str
+    tmp_path: Path, images: SplitImages, start: models.Model, setting: str, words: str
 ) -> None:
     with pytest.raises(LapisError, match=words):
         make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices(settings=(setting,)))

@@ -112,7 +112,7 @@ def test_training_lowers_the_activity_to_its_goal(tmp_path: Path, micro: Micro, 
         assert summary["activity"][point] < 0.5
     rows = read_steps(tmp_path / "run")
     assert float(rows[-1]["activity"]) < float(rows[0]["activity"])
-    network = models.open(str(tmp_path / "run" / LAST_FILE)).model()
+    network = models.load(str(tmp_path / "run" / LAST_FILE)).torch()
     assert network.config.min_code != MinCodeByPoint()
     assert network.config.min_code_of("qk", 0) == 1
     kept = json.loads((tmp_path / "run" / ACTIVITY_FILE).read_text())["config"]["min_code"]
@@ -123,18 +123,18 @@ def test_the_best_network_is_one_that_reached_its_goals(tmp_path: Path, micro: M
     run_micro(
         micro(*GOALS, "sparsity.every=1", "optim.epochs=5", "sparsity.ramp=1", "sparsity.freeze_after=1"), tmp_path
     )
-    best = models.open(str(tmp_path / BEST_FILE)).model().config
-    assert best == models.open(str(tmp_path / LAST_FILE)).model().config
+    best = models.load(str(tmp_path / BEST_FILE)).torch().config
+    assert best == models.load(str(tmp_path / LAST_FILE)).torch().config
 
 
 def test_a_sparse_network_keeps_its_deadlines_as_a_start(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:
     run_micro(micro(*GOALS, "sparsity.every=1"), tmp_path / "first")
-    first = models.open(str(tmp_path / "first")).model().config.min_code
+    first = models.load(str(tmp_path / "first")).torch().config.min_code
     run_micro(micro(f"start={tmp_path / 'first'}", "optim.epochs=0.5"), tmp_path / "second")
-    assert models.open(str(tmp_path / "second")).model().config.min_code == first
+    assert models.load(str(tmp_path / "second")).torch().config.min_code == first
     settings = (f"start={tmp_path / 'first'}", "optim.epochs=0.5", "model.min_code.v=2")
     run_micro(micro(*settings), tmp_path / "third")
-    assert models.open(str(tmp_path / "third")).model().config.min_code == MinCodeByPoint(v=2)
+    assert models.load(str(tmp_path / "third")).torch().config.min_code == MinCodeByPoint(v=2)
 
 
 def test_a_stopped_run_resumes_with_the_same_silence(

@@ -3,7 +3,7 @@
 #   tools/cross/count.sh      after `make cross`; takes a minute. `work.c` says what the work is
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-model=src/lapis/assets/lapis_tiny_cifar10_busy.safetensors
+model=models/lapis_tiny.cifar10_dense.safetensors
 # gcc vectorizes the plain kernels by itself; without that they are what a processor does one number at a time.
 cmake -S . -B build/arm_plain -G Ninja -DCMAKE_TOOLCHAIN_FILE=tools/cross/arm.cmake -DCMAKE_C_FLAGS=-fno-tree-vectorize >/dev/null
 cmake --build build/arm_plain --target lapis_static >/dev/null

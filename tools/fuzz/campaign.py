@@ -22,8 +22,7 @@ from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.pack import load
-from lapis.runtime import opened
-from lapis.runtime.engine import Engine
+from lapis.runtime.engine import BAD_FILE, Engine, ErrorBuffer
 from tools.fuzz.mutate import Generator, mutated
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -150,11 +149,11 @@ def check_verdict(data: bytes, accepted: bool) -> None:
     """Raise unless the C reader judges a file as the Python reader did."""
     if not native.available():
         return
-    error = opened.Error()
-    status = opened.library().lapis_check_memory(data, len(data), ctypes.byref(error))
-    if (status == 0) != accepted or status not in (0, opened.BAD_FILE):
+    error = ErrorBuffer()
+    status = native.library().lapis_check_memory(data, ctypes.c_size_t(len(data)), error.pointer)
+    if (status == 0) != accepted or status not in (0, BAD_FILE):
         verdict = "accepted" if accepted else "refused"
-        raise RuntimeError(f"Python {verdict} it, and C says: status {status}, {error.message.decode()}")
+        raise RuntimeError(f"Python {verdict} it, and C says: status {status}, {error.error('it')}")
 
 
 def _answers(network: Network, number: int) -> str:
@@ -167,7 +166,7 @@ def _answers(network: Network, number: int) -> str:
     images[1] = _extreme(images[1], number)
     try:
         want = integer.watch(network, images)
-        if not network.exact or not native.available():
+        if not native.available():
             return NO_ENGINE
         isas = native.isas()
         with native.force(isas[number % len(isas)]):

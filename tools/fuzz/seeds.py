@@ -21,8 +21,7 @@ SEEDS = {
     "beit": SMALL.replace(style="beit", image_size=4, coding=CodingByPoint.all("signed")),
     "table": SMALL.replace(relation="table", weight_bits=8, window=5),
     "shift": SMALL.replace(relation="laplacian2", weight_bits=8, depth=1, affinity_bits=5),
-    "float": SMALL.replace(weight_bits=32, depth=1),
-    "least": SMALL.replace(min_code=MinCodeByPoint.all(3), activation="relu", depth=1, weight_bits=4),
+    "min_code": SMALL.replace(min_code=MinCodeByPoint.all(3), activation="relu", depth=1, weight_bits=4),
     "tiles": SMALL.replace(width=33, heads=3, depth=1, mlp_ratio=2, window=20, coding=CodingByPoint(qk="signed")),
     "widest": SMALL.replace(window=63, weight_bits=8, coding=CodingByPoint.all("signed"), depth=1),
     "one": SMALL.replace(image_size=1, patch_size=1, classes=1, width=1, heads=1, depth=1, mlp_ratio=1, window=1),
@@ -39,7 +38,6 @@ def seed_files() -> dict[str, bytes]:
                 network,
                 class_names=("cat", "Käse", "\u732b"),
                 preprocess=Preprocess(config.image_size, interpolation="lanczos", crop=0.875),
-                trained_slice=(1, 7),
                 activity={"v": (0.25,) * config.depth},
             )
         files[f"{name}.safetensors"] = pack(network)

@@ -35,10 +35,10 @@ fast, plain = Session(network), Session(network, native=False)
 assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
 PY
 "$bare/lapis" info
-"$bare/lapis" predict lapis_tiny_cifar10 "$root/docs/images/explain-light.webp" >/dev/null
-"$bare/lapis" explain --live lapis_tiny_cifar10 -o "$work/live.html" >/dev/null
+"$bare/lapis" predict lapis_tiny.cifar10 "$root/docs/images/explain-light.webp" >/dev/null
+"$bare/lapis" explain --live lapis_tiny.cifar10 -o "$work/live.html" >/dev/null
 "$bare/lapis" energy lapis_tiny --activity all=0.3 >/dev/null
-"$bare/lapis" verify lapis_tiny_cifar10 -n 1 --quiet >/dev/null
+"$bare/lapis" verify lapis_tiny.cifar10 -n 1 --quiet >/dev/null
 "$bare/python" - <<'PY'
 # What an index page will show: no link or picture of it may need the repository.
 import re

@@ -19,8 +19,6 @@ UNREADABLE_FILE = "unreadable.txt"
 
 # The metadata entry of a safetensors file that makes it a training checkpoint.
 CHECKPOINT_KEY = "lapis"
-# The field of that metadata with the numbers of the packaged test images that were trained on.
-TRAINED_SLICE = "trained_slice"
 
 
 def checkpoint_metadata(path: Path, text: object) -> dict[str, Any]:

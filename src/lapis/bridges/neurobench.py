@@ -4,7 +4,7 @@ NeuroBench counts multiplications of layers. Here a layer adds a weight where a 
 instead of multiplying, and weights have six bits; so operations, sparsity and footprint are those of the deployed
 network. It needs `pip install neurobench`.
 
-    model = LapisModel(lapis.models.open("lapis_tiny_cifar10").network())
+    model = LapisModel(lapis.models.load("lapis_tiny.cifar10").network)
     Benchmark(model, loader, [], [], [[PackedFootprint], [ClassificationAccuracy, FirstSpikeOperations]]).run()
 """
 

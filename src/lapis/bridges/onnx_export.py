@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from lapis.bridges import onnx_tables
 from lapis.bridges.onnx_graph import Graph
 from lapis.deploy import arithmetic
-from lapis.deploy.network import Layer, Network, Norm, array_kinds
+from lapis.deploy.network import Layer, Network, Norm, named_arrays
 from lapis.errors import LapisError
 from lapis.positions import relative_offsets
 from lapis.trace import Point
@@ -57,15 +56,7 @@ def export(network: Network, watched: bool = False) -> bytes:
 
 
 def _check(network: Network) -> None:
-    if not network.exact:
-        raise LapisError(
-            "float weights cannot be exported: their sums depend on the order in which a runtime adds, so no answer "
-            "would be defined; train with weight_bits from 2 to 8, then export"
-        )
-    size = sum(
-        math.prod(shape) * kind.itemsize * (network.config.depth if name.startswith("block.") else 1)
-        for name, (kind, shape) in array_kinds(network.config).items()
-    )
+    size = sum(array.nbytes for _, array, _ in named_arrays(network))
     if size > MAX_BYTES:
         raise LapisError(f"the network has {size:,} bytes; an ONNX file holds at most {MAX_BYTES:,}, so use Session")
 

@@ -28,7 +28,7 @@ from lapis.report.page.live import write_live_page
 from lapis.report.page.page import int8_ratio
 from lapis.runtime.accuracy import evaluate_session
 
-MODEL = "lapis_tiny_cifar10"
+MODEL = "lapis_tiny.cifar10"
 # The network for photographs, where the build has one; it makes the pages for looking inside.
 PHOTO_MODEL = "lapis_tiny.imagenet"
 SHOWN = 12
@@ -180,7 +180,7 @@ def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str,
     if summary["interrupted"]:
         raise KeyboardInterrupt
     path = out / "smoke.safetensors"
-    size = pack.save(path, models.open(folder).network())
+    size = pack.save(path, models.load(folder).network)
     description = (
         f"Recipe {recipe.name} with power-of-two rows, spiking readout and 6-bit weights: {summary['steps']} steps on "
         f"{images} images in {summary['seconds']:.0f} s, then converted and packed into {size / 1e3:.0f} kB. It "
@@ -195,7 +195,7 @@ def _packaged(model: str | None) -> Path | None:
     """The file of the given packed model; without one, of the packaged model if this build has it."""
     if model is None:
         return assets.find(MODEL)
-    opened = models.open(model)
+    opened = models.load(model)
     if opened.kind != "packed":
         raise LapisError(f"{model} is {models.KINDS[opened.kind]}; the demo takes a packed file: lapis pack {model}")
     return opened.path

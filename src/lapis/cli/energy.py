@@ -186,7 +186,7 @@ def _config_of(model: str) -> LapisConfig:
         raise LapisError(
             f"no preset, file, run or packaged model is called {model!r}; {nearest(model, PRESETS)}".strip()
         )
-    return models.open(model).config
+    return models.load(model).config
 
 
 def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
@@ -199,23 +199,23 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
     else:
         images, image_source = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
     source = f"measured on {len(images)} images of {image_source}"
-    opened = models.open(model)
+    opened = models.load(model)
     if opened.kind != "packed":
         return *_measured_in_torch(opened, images), source
-    session, tally = Session(opened.network()), Tally()
+    session, tally = Session(opened.network), Tally()
     for start in range(0, len(images), BATCH):
         part = range(start, min(start + BATCH, len(images)))
         tally.add(session.watch([images.read(index) for index in part]).trace)
     return session.config, tally, source
 
 
-def _measured_in_torch(opened: models.Opened, images: Images) -> tuple[LapisConfig, Tally]:
+def _measured_in_torch(opened: models.Model, images: Images) -> tuple[LapisConfig, Tally]:
     models.require_torch(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
     from lapis.convert.evaluated import Evaluated
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
 
-    network = opened.model()
+    network = opened.torch()
     if not network.config.quantize:
         raise LapisError(f"{opened.source} is a dense network: it has no spikes and no activity to measure")
     runner = Evaluated(network, opened.preprocess)

@@ -32,7 +32,7 @@ from lapis.deploy.network import Network
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
-from lapis.models import Opened
+from lapis.models import Model
 from lapis.preprocess import Preprocess, normalisation
 from lapis.runtime import Evaluation, Session, evaluate_session
 from lapis.runtime import merge as merge_shards
@@ -115,7 +115,7 @@ def command(
 
     \b
     Example:
-      lapis evaluate lapis_tiny_cifar10 --data ~/data --limit 100
+      lapis evaluate lapis_tiny.cifar10 --data ~/data --limit 100
     """
     if merge:
         record = merged([_read_part(Path(word)) for word in words])
@@ -125,7 +125,7 @@ def command(
         raise LapisError(f"{len(words)} models were given; evaluate one, or add --merge to combine results")
     model = words[0]
     whole = open_images(resolve_data(data, None), "test")
-    opened, imported = models.open(model), Import(preset, size, calibrate)
+    opened, imported = models.load(model), Import(preset, size, calibrate)
     work = Work(batch, workers, threads, device, low_memory, quiet)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
@@ -178,9 +178,9 @@ def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _packed(opened: Opened, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
+def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
-    session, tally = Session(opened.network(), work.threads or 1, low_memory=work.low_memory), Tally()
+    session, tally = Session(opened.network, work.threads or 1, low_memory=work.low_memory), Tally()
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
@@ -208,7 +208,7 @@ def parse_shard(text: str | None) -> tuple[int, int]:
 
 
 def _torch(
-    opened: Opened, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work
+    opened: Model, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     with_torch_threads(work.threads)
@@ -233,7 +233,7 @@ def _torch(
     return record if imported.preset is None else record | {"calibration_images": min(imported.calibrate, len(images))}
 
 
-def _network(opened: Opened, imported: Import) -> tuple[LapisViT | Network, str]:
+def _network(opened: Model, imported: Import) -> tuple[LapisViT | Network, str]:
     """The network to evaluate, and its state of training, which is unknown if the file does not record it."""
     if imported.asked:
         from lapis.nn import load_backbone
@@ -242,12 +242,12 @@ def _network(opened: Opened, imported: Import) -> tuple[LapisViT | Network, str]
         state = "dense" if imported.preset is None else CALIBRATED
         return load_backbone(opened.path or opened.source, config), state
     if opened.kind == "packed":
-        return opened.network(), "packed"
-    network = opened.model()
+        return opened.network, "packed"
+    network = opened.torch()
     return network, str(opened.metadata.get("state", "of unknown training" if network.config.quantize else "dense"))
 
 
-def _preprocess(opened: Opened, size: int, view: tuple[str | None, float | None], small: bool) -> Preprocess:
+def _preprocess(opened: Model, size: int, view: tuple[str | None, float | None], small: bool) -> Preprocess:
     """The file's own rule for preparing images, changed by the options --normalise and --crop."""
     known, (normalise, crop) = opened.preprocess, view
     mean, std = (known.mean, known.std) if normalise is None else normalisation(normalise)

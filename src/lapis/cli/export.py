@@ -30,15 +30,15 @@ def command(model: str, out: Path | None, force: bool, as_json: bool) -> int:
 
     \b
     Example:
-      lapis export lapis_tiny_cifar10 -o lapis_tiny.onnx
+      lapis export lapis_tiny.cifar10 -o lapis_tiny.onnx
     """
     if out is not None and out.suffix != SUFFIX:
         raise LapisError(
             f"--out {out} does not end in {SUFFIX}, the only format that is written; use {out.name}{SUFFIX}"
         )
-    opened, target = models.open(model), out or Path(Path(model).stem + SUFFIX)
+    opened, target = models.load(model), out or Path(Path(model).stem + SUFFIX)
     check_target(target, "--out", "ONNX file", [opened.path], force)
-    network = opened.network()
+    network = opened.network
     file = export(network)
     write_atomically(target, file)
     side, classes = network.config.image_size, network.config.classes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned
     from lapis.train.plan import Plan
 
-START = "lapis_tiny_cifar10_busy"
+START = "lapis_tiny.cifar10"
 REPORT_FILE = "report.html"
 
 
@@ -75,8 +75,8 @@ def command(
     check_folder(out or Path("runs"), "--out", [folder])
     images = open_class_folders(folder)
     name = folder.resolve().name or "network"
-    choices = Choices(epochs, None if teacher is None else models.open(teacher), settings)
-    plan = make_plan(folder, images, models.open(start), out or Path("runs") / f"finetune_{name}", name, choices)
+    choices = Choices(epochs, None if teacher is None else models.load(teacher), settings)
+    plan = make_plan(folder, images, models.load(start), out or Path("runs") / f"finetune_{name}", name, choices)
     started = is_started(plan)
     if resume and not started:
         raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import platform
 import subprocess
 import sys
@@ -23,10 +24,10 @@ from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.machine_check import checks
 from lapis.cli.options import force_option, json_option, show
+from lapis.deploy import schema
 from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.pack import pack
-from lapis.pack.format import DTYPES, entries
 from lapis.runtime import Session
 
 # Packages that a bug report should name, if they are installed.
@@ -56,7 +57,7 @@ def command(
 
     \b
     Example:
-      lapis info lapis_tiny_cifar10
+      lapis info lapis_tiny.cifar10
       lapis info --check --seconds 1
     """
     if check:
@@ -76,7 +77,7 @@ def command(
 
 def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict[str, Any]:
     """What is known of a network; of a packed file also its tensors, and whether it packs to the same bytes again."""
-    opened = models.open(model)
+    opened = models.load(model)
     if opened.kind != "packed" and (tensors or npz is not None):
         raise LapisError(f"{model} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
     config, path = opened.config, opened.path
@@ -92,7 +93,7 @@ def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict
     }
     if opened.kind == "foreign":
         return record
-    network, session = opened.network(), Session(model)
+    network, session = opened.network, Session(model)
     used = session.memory()
     record |= {
         "executor": session.executor,
@@ -104,8 +105,9 @@ def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict
         record["repacks_to_the_same_bytes"] = path.read_bytes() == pack(network)
     if tensors:
         record["tensors"] = {
-            entry.name: {"dtype": DTYPES[entry.kind], "shape": list(entry.shape), "bytes": entry.size}
-            for entry in entries(config).values()
+            tensor.name: {"dtype": schema.DTYPES[kind], "shape": list(shape), "bytes": math.prod(shape) * kind.itemsize}
+            for tensor in schema.tensors(config)
+            for kind, shape in [tensor.in_file(config)]
         }
     if npz is not None:
         buffer = io.BytesIO()

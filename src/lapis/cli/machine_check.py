@@ -118,7 +118,7 @@ def _gpu_answers() -> Check:
 
 def _deployed_bits() -> Check:
     """The engine of this machine against the integer model in numpy, which defines the answer."""
-    network, session = models.open(MODEL).network(), Session(MODEL)
+    network, session = models.load(MODEL).network, Session(MODEL)
     pixels = session.read(load_sample().images[:IMAGES])
     same = np.array_equal(session.watch_integers(pixels).logits, run(network, pixels))
     return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
@@ -130,7 +130,7 @@ def _executor_bits() -> Check:
 
     from lapis.convert.torch_executor import TorchExecutor
 
-    network = models.open(MODEL).network()
+    network = models.load(MODEL).network
     pixels = Session(MODEL).read(load_sample().images[:IMAGES])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     made = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device))

@@ -13,7 +13,8 @@ from lapis._util.files import check_target
 from lapis.cli.completion import MODEL
 from lapis.cli.options import force_option, json_option, show
 from lapis.config import AFFINITY_BITS, preset
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, FRACTION_BITS, Network
+from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
+from lapis.deploy.schema import BY_PATH
 from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
 from lapis.pack import pack, save
@@ -32,7 +33,7 @@ PAPER_SIZES = (
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",
-    type=click.IntRange(FRACTION_BITS[0], FRACTION_BITS[-1]),
+    type=click.IntRange(int(BY_PATH["fraction_bits"].low), int(BY_PATH["fraction_bits"].high)),
     show_default=str(DEFAULT_FRACTION_BITS),
     help="Precision of the residual stream.",
 )
@@ -60,7 +61,7 @@ def command(
 
     \b
     Example:
-      lapis pack lapis_tiny_cifar10 --affinity-bits 8 -o lapis_tiny_a8.safetensors
+      lapis pack lapis_tiny.cifar10 --affinity-bits 8 -o lapis_tiny_a8.safetensors
     """
     if sizes:
         rows = [_size(*row) for row in PAPER_SIZES]
@@ -68,7 +69,7 @@ def command(
         return EXIT_OK
     if checkpoint is None:
         raise LapisError("name a checkpoint to pack, or use --sizes")
-    opened = models.open(checkpoint)
+    opened = models.load(checkpoint)
     if out is None and hub.is_name(checkpoint):
         raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
     target = out
@@ -90,7 +91,7 @@ def command(
     return EXIT_OK
 
 
-def _network(opened: models.Opened, out: Path | None, fraction_bits: int | None, affinity_bits: int | None) -> Network:
+def _network(opened: models.Model, out: Path | None, fraction_bits: int | None, affinity_bits: int | None) -> Network:
     """The network to write: a checkpoint converted, or a packed file with another width of its affinities."""
     if opened.kind == "packed":
         if affinity_bits is None:
@@ -102,9 +103,9 @@ def _network(opened: models.Opened, out: Path | None, fraction_bits: int | None,
             raise LapisError(f"{opened.source} is packed already; --fraction-bits needs the checkpoint it came from")
         if out is None:
             raise LapisError(f"{opened.source} is packed already; say with --out where the new file goes")
-        network = opened.network()
+        network = opened.network
     else:
-        network = opened.network(DEFAULT_FRACTION_BITS if fraction_bits is None else fraction_bits)
+        network = opened.convert(DEFAULT_FRACTION_BITS if fraction_bits is None else fraction_bits)
     if affinity_bits is None:
         return network
     return dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))

@@ -47,7 +47,7 @@ class Answer:
 
     def lines(self, min_score: float) -> list[str]:
         """The answer as people read it; below `min_score` it is none of the classes."""
-        names, best = [escape_control(one.name) for one in self.classes], self.classes[0]
+        names, best = [escape_control(one.label) for one in self.classes], self.classes[0]
         width = max(map(len, names))
         lines = [f"  {name:{width}}  {100 * one.score:5.1f} %" for name, one in zip(names, self.classes, strict=True)]
         if best.score >= min_score:
@@ -145,7 +145,7 @@ def command(
 
 
 def _class_names(model: str) -> list[str]:
-    opened = models.open(model)
+    opened = models.load(model)
     return list(opened.class_names) or [str(index) for index in range(opened.config.classes)]
 
 
@@ -159,7 +159,9 @@ def _answers(session: Session, sources: Sequence[ImageSource], top_k: int) -> It
                 pixels[index] = source.read()
             except LapisError as error:
                 errors[index] = click.format_filename(str(error))
-        ranked = dict(zip(pixels, session.predict(list(pixels.values()), k=top_k), strict=True)) if pixels else {}
+        ranked = (
+            dict(zip(pixels, session.predict_each(list(pixels.values()), top_k=top_k), strict=True)) if pixels else {}
+        )
         for index, source in enumerate(batch):
             # A name may hold bytes that are no text; no terminal and no file could take them.
             yield Answer(click.format_filename(source.name), ranked.get(index, ()), errors.get(index, ""))

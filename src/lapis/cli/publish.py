@@ -61,7 +61,7 @@ def command(
 
     \b
     Example:
-      lapis publish lapis_tiny_cifar10 lapis_tiny
+      lapis publish lapis_tiny.cifar10 lapis_tiny
     """
     check_folder(folder, "FOLDER", [data])
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -98,10 +98,10 @@ def _complete_folder(folder: Path) -> Iterator[Path]:
 
 
 def _write_network(run: str, place: Path) -> None:
-    opened = models.open(run)
+    opened = models.load(run)
     # Before the network in torch: this says why foreign weights cannot be published.
-    network = opened.network()
-    model = opened.model()
+    network = opened.network
+    model = opened.torch()
     model.about = {
         **{name: value for name, value in opened.metadata.items() if name != "config"},
         "preprocess": opened.preprocess.to_dict(),

@@ -55,11 +55,11 @@ def command(
 
     \b
     Example:
-      lapis simulate lapis_tiny_cifar10 -n 1
+      lapis simulate lapis_tiny.cifar10 -n 1
     """
-    opened = models.open(model)
+    opened = models.load(model)
     check_target(chart, "--chart", "PNG picture", [opened.path, data], force)
-    network = opened.network()
+    network = opened.network
     simulator, events, tally = fast_simulator(network), Events(), Tally()
     answers: list[int] = []
     first = None

@@ -19,7 +19,7 @@ from lapis.deploy import integer
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
-from lapis.models import Opened
+from lapis.models import Model
 from lapis.runtime.engine import Engine
 
 # What can be compared with the integer model, in the order of the output.
@@ -83,11 +83,11 @@ def command(
 
     \b
     Example:
-      lapis verify lapis_tiny_cifar10 -n 4 --batch 1,4
+      lapis verify lapis_tiny.cifar10 -n 4 --batch 1,4
     """
     sizes = _sizes(batch)
-    opened = models.open(model)
-    network = opened.network()
+    opened = models.load(model)
+    network = opened.network
     executors, events = _executors(opened, network, only)
     executors = _at_each_size(executors, network, sizes)
     images = some_images(data, count)
@@ -102,7 +102,7 @@ def command(
     return EXIT_OK if report.passed else EXIT_CHECK_FAILED
 
 
-def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
+def _executors(opened: Model, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The chosen executors, and the events that the spiking one counts."""
     events, trained = Events(), opened.kind == "checkpoint"
     default = {"spikes": True, "native": _runs_native(network), "onnx": False}
@@ -118,7 +118,7 @@ def _executors(opened: Opened, network: Network, only: tuple[str, ...]) -> tuple
         from lapis.convert.executors import float_executor, stagewise_executor, trained_executor
 
         builders = {"stages": stagewise_executor, "trained": trained_executor, "float": float_executor}
-        model = opened.model()
+        model = opened.torch()
         table |= {name: make(model, network) for name, make in builders.items() if name in chosen}
     if "onnx" in chosen:
         table |= onnx_executors(network)
@@ -129,7 +129,6 @@ def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
     """What --json prints of a comparison."""
     record: dict[str, Any] = {
         "images": report.reference.images,
-        "exact": network.exact,
         "window": network.config.window,
         "checks_passed": report.passed,
         "reference": report.reference.name,
@@ -165,7 +164,7 @@ def _at_each_size(table: dict[str, Executor], network: Network, sizes: list[int]
 
 
 def _runs_native(network: Network) -> bool:
-    return network.exact and native.available()
+    return native.available()
 
 
 def _checked_native(network: Network) -> Executor:

@@ -180,7 +180,7 @@ def spiking_executor(network: Network, events: Events) -> Executor:
         events.add(batch_events)
         return Watched(logits, trace)
 
-    return Executor(run, "equal" if network.exact else "ties")
+    return Executor(run, "equal")
 
 
 def verify(

@@ -15,8 +15,6 @@ from lapis.deploy import arithmetic
 from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
-    MAX_HEAD_EXPONENT,
-    MAX_PATCH_SHIFT,
     Affinities,
     Block,
     Layer,
@@ -26,8 +24,8 @@ from lapis.deploy.network import (
     Readout,
     Shifts,
     check_deployable,
-    code_distances,
 )
+from lapis.deploy.schema import MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, code_distances
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.block import Block as TrainedBlock
@@ -46,12 +44,10 @@ def from_model(
     preprocess: Preprocess | None = None,
     class_names: Sequence[str] = (),
     fraction_bits: int = DEFAULT_FRACTION_BITS,
-    trained_slice: Sequence[int] = (),
 ) -> Network:
-    """The deployed form of a trained network; bit-exact arithmetic where its weights are integers.
+    """The deployed form of a trained network.
 
-    Without `preprocess`, ImageNet's mean and standard deviation at the network's own size. `trained_slice` are the
-    numbers of the packaged test images that it was trained on.
+    Without `preprocess`, ImageNet's mean and standard deviation at the network's own size.
     """
     config = model.config
     check_deployable(config)
@@ -72,7 +68,6 @@ def from_model(
         head_weight=head_weight,
         head_bias=head_bias,
         head_exponent=head_exponent,
-        trained_slice=tuple(trained_slice),
     )
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lapis.config import FLOAT_WEIGHTS
 from lapis.convert.fold import from_model
 from lapis.deploy import arithmetic
 from lapis.deploy.network import Block, Layer, Network, Norm, check_deployable
@@ -29,12 +28,12 @@ from lapis.trace import Point, Trace, Watched
 
 
 def as_executor(model: LapisViT, preprocess: Preprocess) -> TorchExecutor | None:
-    """The network in its deployed arithmetic; None if it has none, or only with float weights."""
+    """The network in its deployed arithmetic; None if it has none."""
     try:
         check_deployable(model.config)
     except LapisError:
         return None
-    if model.config.weight_bits == FLOAT_WEIGHTS or not is_calibrated(model):
+    if not is_calibrated(model):
         return None
     return TorchExecutor(from_model(model, preprocess)).to(next(model.parameters()).device)
 

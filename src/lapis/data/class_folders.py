@@ -11,7 +11,7 @@ import numpy as np
 
 from lapis.data.cifar import Split, find_layout
 from lapis.data.images import FileImages, Images, numbered_classes
-from lapis.deploy.network import MAX_CLASS_NAME
+from lapis.deploy.schema import MAX_CLASS_NAME
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 

@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lapis.deploy.schema import MAX_CLASSES
 from lapis.errors import LapisError
-from lapis.pack.format import LIMITS
 from lapis.preprocess import Pixels, read_file
 
 Labels = npt.NDArray[np.int64]
@@ -118,10 +118,8 @@ def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> N
 
 def numbered_classes(labels: Sequence[int], where: object) -> tuple[str, ...]:
     """The names of classes that are known by number only; a number that no network could have is refused."""
-    if max(labels) >= LIMITS["classes"]:
-        raise LapisError(
-            f"{where} has the class number {max(labels)}; networks have at most {LIMITS['classes']} classes"
-        )
+    if max(labels) >= MAX_CLASSES:
+        raise LapisError(f"{where} has the class number {max(labels)}; networks have at most {MAX_CLASSES} classes")
     return tuple(str(index) for index in range(max(labels) + 1))
 
 

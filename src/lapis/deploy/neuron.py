@@ -51,7 +51,7 @@ def follow_neuron(network: Network, image: Pixels, block: int, token: int, chann
     row = slice(2 * config.width + channel, 2 * config.width + channel + 1)
     layer = network.blocks[block].qkv
     own = Layer(layer.weight[row], layer.scale[row], layer.shift[row])
-    weight = own.weight[0].astype(np.int64 if own.exact else np.float64)
+    weight = own.weight[0].astype(np.int64)
     if network.low("attention_in") < 0:
         codes, weight = split_on_off(codes, config.window), np.concatenate([weight, -weight])
     arrivals = np.where(encode(codes, config.window), weight, 0)

@@ -366,7 +366,7 @@ class Simulator:
         signed, min_code = self.network.low(source) < 0, self.network.min_code(source, index)
         voltage, crossed = self._integrate((index, operator), layer, spikes, signed, min_code)
         events.crossed(index, operator, crossed)
-        return voltage if layer.exact else voltage.astype(np.float32)
+        return voltage
 
     def _by_head(self, spikes: Spikes) -> Spikes:
         """(T, N, D) or (T, N, 2 D) -> (T, H, N, C) or (T, H, N, 2 C), each head with its own OFF neurons."""
@@ -390,7 +390,7 @@ class Simulator:
     def _integrate(
         self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, min_code: int
     ) -> tuple[Array, int]:
-        synapses: Array = layer.weight.T.astype(np.int32 if layer.exact else np.float64)
+        synapses: Array = layer.weight.T.astype(np.int32)
         return integrate(spikes, np.concatenate([synapses, -synapses]) if signed else synapses, min_code)
 
     def _relate(self, q: Spikes, k: Spikes, min_code: int) -> tuple[Array, int]:

@@ -25,10 +25,8 @@ from lapis.errors import LapisError
 
 
 def fast_simulator(network: Network, threads: int = 1) -> Simulator:
-    """The simulator in C where it can run this network, else the one in numpy."""
-    if network.exact and native.available():
-        return NativeSimulator(network, threads)
-    return Simulator(network)
+    """The simulator in C where the library is there, else the one in numpy."""
+    return NativeSimulator(network, threads) if native.available() else Simulator(network)
 
 
 def fire(crossing: Crossing, window: int, signed: bool, min_code: int = 1, threads: int = 1) -> tuple[Spikes, Codes]:
@@ -123,10 +121,6 @@ class NativeSimulator(Simulator):
     """The simulator with its operations in C, on some threads; the answers, codes and events are the same."""
 
     threads: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.network.exact:
-            raise LapisError("float weights are simulated in numpy only; use Simulator, or convert with 2 to 8 bits")
 
     @cached_property
     def _synapses(self) -> dict[tuple[int, Operator], Codes]:

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from lapis.config import FLOAT_WEIGHTS, LapisConfig
+from lapis.config import LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Float32
 from lapis.deploy.ladder import LADDERS, Grid
@@ -23,8 +22,8 @@ from lapis.deploy.network import (
     Norm,
     Readout,
     Shifts,
-    code_distances,
 )
+from lapis.deploy.schema import code_distances
 from lapis.errors import LapisError
 from lapis.positions import offset_count
 from lapis.preprocess import Pixels, Preprocess
@@ -98,15 +97,9 @@ def random_layer(
     config: LapisConfig, generator: np.random.Generator, outputs: int, inputs: int, spread: float
 ) -> Layer:
     """Outputs of about `spread` in size, from codes of about a third of the window."""
-    weight: npt.NDArray[np.int8] | Float32
-    if config.weight_bits == FLOAT_WEIGHTS:
-        weight = generator.standard_normal((outputs, inputs), dtype=np.float32)
-        size = 1.0
-    else:
-        largest = 2 ** (config.weight_bits - 1) - 1
-        weight = generator.integers(-largest, largest + 1, (outputs, inputs), dtype=np.int8)
-        size = largest / 3**0.5
-    scale = spread / (size * inputs**0.5 * config.window / 3)
+    largest = 2 ** (config.weight_bits - 1) - 1
+    weight = generator.integers(-largest, largest + 1, (outputs, inputs), dtype=np.int8)
+    scale = spread / (largest / 3**0.5 * inputs**0.5 * config.window / 3)
     return Layer(weight, np.full(outputs, scale, dtype=np.float32), np.full(outputs, 0.5, dtype=np.float32))
 
 

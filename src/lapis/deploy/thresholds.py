@@ -23,7 +23,7 @@ def layer_thresholds(layer: Layer, low: int, high: int) -> Array:
     def reached(total: Array) -> Array:
         return arithmetic.affine(total, layer.scale[:, None], layer.shift[:, None]) >= level
 
-    return least_reaching(reached, shape, layer.exact, LINEAR_RANGE)
+    return least_reaching(reached, shape, LINEAR_RANGE)
 
 
 def ladder_thresholds(layer: Layer, rise: Float32, fall: Float32) -> tuple[Array, Array]:
@@ -33,8 +33,8 @@ def ladder_thresholds(layer: Layer, rise: Float32, fall: Float32) -> tuple[Array
     def pre(total: Array) -> Float32:
         return arithmetic.affine(total, layer.scale[:, None], layer.shift[:, None])
 
-    theta = least_reaching(lambda total: pre(total) >= rise, shape, layer.exact, LINEAR_RANGE)
-    phi = least_reaching(lambda total: pre(total) > fall, shape, layer.exact, LINEAR_RANGE)
+    theta = least_reaching(lambda total: pre(total) >= rise, shape, LINEAR_RANGE)
+    phi = least_reaching(lambda total: pre(total) > fall, shape, LINEAR_RANGE)
     return theta, phi
 
 
@@ -47,33 +47,20 @@ def readout_thresholds(readout: Readout, low: int, high: int, exponents: range) 
         scaled = np.ldexp(total.astype(np.float32), -k)
         return arithmetic.affine(scaled, readout.scale, readout.shift) >= level
 
-    return least_reaching(reached, (len(exponents), high - low), True, VALUE_RANGE)
+    return least_reaching(reached, (len(exponents), high - low), VALUE_RANGE)
 
 
-def least_reaching(
-    reached: Callable[[Array], Array], shape: tuple[int, ...], exact: bool, bounds: tuple[int, int]
-) -> Array:
-    """The smallest x with reached(x), exactly, by bisection; the condition must stay true for larger x.
+def least_reaching(reached: Callable[[Array], Array], shape: tuple[int, ...], bounds: tuple[int, int]) -> Array:
+    """The smallest integer x of `bounds` with reached(x), by bisection; its end if none reaches.
 
-    Over the integers of `bounds` (its end if none reaches), or over all finite float32.
+    The condition must stay true for larger x.
     """
-    number: Callable[[Array], Array] = (lambda key: key) if exact else _float_of_key
-    ends = bounds if exact else (-_LARGEST_KEY, _LARGEST_KEY)
-    below = np.full(shape, ends[0] - 1, dtype=np.int64)
-    above = np.full(shape, ends[1], dtype=np.int64)
+    below = np.full(shape, bounds[0] - 1, dtype=np.int64)
+    above = np.full(shape, bounds[1], dtype=np.int64)
     while (open_ := above - below > 1).any():
         middle = (below + above) >> 1
         # A sum that no input gives may overflow; infinity compares as it should.
         with np.errstate(over="ignore"):
-            yes = reached(number(np.maximum(middle, ends[0])))
+            yes = reached(np.maximum(middle, bounds[0]))
         above, below = np.where(open_ & yes, middle, above), np.where(open_ & ~yes, middle, below)
-    return number(above)
-
-
-_LARGEST_KEY = 0x7F7FFFFF
-
-
-def _float_of_key(key: Array) -> Array:
-    """Integers -0x7f7fffff..0x7f7fffff to the finite float32 of the same order; 0 is 0."""
-    magnitude = np.abs(key).astype(np.uint32).view(np.float32)
-    return np.where(key < 0, -magnitude, magnitude)
+    return above

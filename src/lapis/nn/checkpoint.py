@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lapis._util.files import write_atomically
 from lapis._util.run_layout import CHECKPOINT_KEY, checkpoint_metadata
 from lapis.config import LapisConfig
-from lapis.deploy.network import ENTRIES_PER_BYTE, FREE_ENTRIES
+from lapis.deploy.schema import ENTRIES_PER_BYTE, FREE_ENTRIES
 from lapis.errors import LapisError
 
 if TYPE_CHECKING:

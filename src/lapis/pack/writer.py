@@ -10,19 +10,9 @@ import numpy as np
 from safetensors.numpy import save as to_safetensors
 
 from lapis._util.files import write_atomically
+from lapis.deploy import schema
 from lapis.deploy.network import Network, array_of
 from lapis.ops.pack6 import pack6
-from lapis.pack.format import (
-    ACTIVITY,
-    ACTIVITY_DIGITS,
-    METADATA_KEY,
-    TRAINED_SLICE,
-    VERSION,
-    check_limits,
-    entries,
-    in_file,
-    is_packed6,
-)
 
 
 def save(path: str | Path, network: Network) -> int:
@@ -34,30 +24,27 @@ def save(path: str | Path, network: Network) -> int:
 
 def pack(network: Network) -> bytes:
     """The packed file of a network."""
-    config = network.config
-    check_limits(config)
-    tensors: dict[str, Any] = {}
-    for name, entry in entries(config).items():
-        if name.startswith("block."):
-            parts = [array_of(block, name) for block in network.blocks]
-            array = np.stack([pack6(part) for part in parts] if is_packed6(config, name) else parts)
-        else:
-            array = array_of(network, name)
-        tensors[entry.name] = np.ascontiguousarray(array.reshape(entry.shape).astype(entry.kind.newbyteorder("<")))
+    config, tensors = network.config, {}
+    for tensor in schema.tensors(config):
+        kind, shape = tensor.in_file(config)
+        owners = network.blocks if tensor.of_block else [network]
+        arrays = [array_of(owner, tensor.name) for owner in owners]
+        whole = np.stack([pack6(array) for array in arrays] if tensor.packs(config) else arrays)
+        tensors[tensor.name] = np.ascontiguousarray(whole.reshape(shape).astype(kind.newbyteorder("<")))
+    fields = config.to_dict()
     description: dict[str, Any] = {
-        "version": VERSION,
-        "config": in_file(config.to_dict()),
+        "version": schema.VERSION,
+        "config": {name: fields[name] for name in schema.fields_of("config")},
         "preprocess": network.preprocess.to_dict(),
         "class_names": list(network.class_names),
         "fraction_bits": network.fraction_bits,
         "head_exponent": network.head_exponent,
     }
-    if network.trained_slice:
-        description[TRAINED_SLICE] = list(network.trained_slice)
     if network.activity:
-        description[ACTIVITY] = {
-            point: [round(share, ACTIVITY_DIGITS) for share in shares] for point, shares in network.activity.items()
+        description["activity"] = {
+            point: [round(share, schema.ACTIVITY_DIGITS) for share in shares]
+            for point, shares in network.activity.items()
         }
     # One metadata key only, because the library does not guarantee an order of several.
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
-    return to_safetensors(tensors, metadata={METADATA_KEY: text})
+    return to_safetensors(tensors, metadata={schema.METADATA_KEY: text})

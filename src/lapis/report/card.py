@@ -170,8 +170,6 @@ def _limits(facts: Facts) -> str:
     ]
     if facts.evaluated is None:
         lines.insert(1, "- Accuracy was not measured: no test images were given when this card was written.")
-    if not facts.verified.record["exact"]:
-        lines.append("- Its weights are floats: executors agree up to the order of their sums, not bit for bit.")
     return "\n".join([*lines, ""])
 
 

@@ -107,7 +107,7 @@ def open_subject(path: Path) -> Subject:
 
 def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Classified]:
     """Every image with its likeliest class."""
-    ranked = subject.session.predict(images, k=1)
+    ranked = subject.session.predict_each(images, top_k=1)
     return [
         Classified(image, names[best[0].index], best[0].score, names[label])
         for image, best, label in zip(images, ranked, labels, strict=True)
@@ -117,7 +117,7 @@ def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[s
 def classify_photos(subject: Subject) -> Photographs:
     """Every packaged photograph with its three likeliest classes."""
     session = subject.session
-    ranked = [session.predict(photo.image[None], k=3)[0] for photo in load_photos()]
+    ranked = [session.predict_each(photo.image, top_k=3)[0] for photo in load_photos()]
     named = [[(session.name_of(each.index), each.score) for each in best] for best in ranked]
     return Photographs(subject, tuple(zip(load_photos(), named, strict=True)))
 
@@ -129,9 +129,8 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
     spikes = verify(
         subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
     )
-    tolerance: Any = "equal" if subject.network.exact else "ties"
     engine = verify(
-        subject.network, {"engine": Executor(subject.session.watch_integers, tolerance)}, _batches(pixels, BATCH)
+        subject.network, {"engine": Executor(subject.session.watch_integers, "equal")}, _batches(pixels, BATCH)
     )
     return Equality((*spikes.agreements, *engine.agreements), events)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,11 @@ from PIL import Image
 
 from lapis import models
 from lapis import native as kernels
-from lapis.config import FLOAT_WEIGHTS
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Float32, Int64, real_logits
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
-from lapis.pack.reader import Header, read_header
+from lapis.pack import PackedFile
 from lapis.preprocess import Pixels, Readable, read_image
 from lapis.runtime.engine import Engine, check_threads
 from lapis.trace import Watched
@@ -30,49 +30,77 @@ NUMPY = "numpy"
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """One class of an answer; `score` is its share of the softmax of the logits."""
+class Prediction(Mapping[str, Any]):
+    """One class of an answer; `score` is its share of the softmax of the logits. It reads as a dict, too."""
 
-    index: int
-    name: str
+    label: str
     score: float
+    index: int
     logit: float
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in [field.name for field in fields(self)]:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
 
 
 class Session:
     """A deployed network on this machine: images of any size in, logits or class names out.
 
-    An image is an array (height, width, 3) of bytes, a path, the bytes of a file (also as BytesIO or an open file), or
-    an image of Pillow's.
+    An image is an array of bytes (height, width, 3), grey (height, width) or with alpha (height, width, 4), a path, the
+    bytes of a file (also as BytesIO or an open file, read from where it stands), or an image of Pillow's.
 
-    `model` is what `lapis.models.open` takes (a packed file, a packaged name, hf:ORG/NAME, a run) or a Network; torch
-    is loaded only to convert a training checkpoint. `threads` work on one batch together. With native=False, or where
-    the native library is missing, numpy gives the same answers, more slowly. With low_memory=True the native engine
-    keeps 6-bit weights in 6 bits and one form of each layer: the same answers, a little later. A session may be called
-    from several threads (calls take turns) and in processes forked at any moment, even while it predicts. Any number
-    of sessions may exist at once.
+    `model` is what `lapis.load` takes (a packed file, a packaged name, hf:ORG/NAME, a run), or what it gives, or a
+    Network; torch is loaded only to convert a training checkpoint. `threads` work on one batch together. With
+    native=False, or where the native library is missing, numpy gives the same answers, more slowly. With
+    low_memory=True the native engine keeps 6-bit weights in 6 bits and one form of each layer: the same answers, a
+    little later. A session may be called from several threads (calls take turns) and in processes forked at any moment,
+    even while it predicts; it pickles and copies by opening its model again. Any number of sessions may exist at once.
+    `with` closes it, as `close` does: its memory is freed and it cannot run afterwards.
     """
 
     def __init__(
-        self, model: str | Path | Network, threads: int = 1, native: bool = True, low_memory: bool = False
+        self,
+        model: str | Path | models.Model | Network,
+        threads: int = 1,
+        native: bool = True,
+        low_memory: bool = False,
     ) -> None:
         self.threads = check_threads(threads)
-        found = model if isinstance(model, Network) else models.open(model)
-        described, self._engine = _start(found, native, self.threads, low_memory)
+        if not isinstance(model, (models.Model, Network)):
+            model = models.load(model)
+        found: Network | PackedFile = model if isinstance(model, Network) else model.packed or model.network
+        self._engine = Engine(found, self.threads, low_memory) if native and kernels.available() else None
         # Weights are kept only once: in the engine's layout, or as they were read.
-        self._network = described if isinstance(described, Network) and self._engine is None else None
+        self._network = None
+        if self._engine is None:
+            self._network = found if isinstance(found, Network) else found.network()
         self.executor = NUMPY if self._engine is None else kernels.isa()
-        self.config = described.config
-        self.preprocess = described.preprocess
-        self.class_names = described.class_names
-        self._head_exponent = described.head_exponent
+        self.config = found.config
+        self.preprocess = found.preprocess
+        self.class_names = found.class_names
+        self._head_exponent = found.head_exponent
+        self._closed = False
+        self._name = "a network" if isinstance(model, Network) else model.source
+        # By which a copy is made: the network that was given, or the source, whose content must be the same then.
+        self._source = model if isinstance(model, Network) else model.source
+        self._checksum = _checksum(found)
+        self._settings = (threads, native, low_memory)
 
     def run(self, images: ImagesLike) -> Float32:
         """Logits (B, classes)."""
+        return self._real(self.run_integers(images))
+
+    def run_integers(self, images: ImagesLike) -> Int64:
+        """Integer logits (B, classes), which are the same for every executor."""
         pixels = self.read(images)
-        if self._engine is None:
-            return self._real(integer.run(self._numpy(), pixels))
-        return self._real(self._engine.run(pixels))
+        return integer.run(self._numpy(), pixels) if self._engine is None else self._engine.run(pixels)
 
     def watch(self, images: ImagesLike) -> Watched:
         """Logits, and the codes at every measuring point."""
@@ -80,36 +108,46 @@ class Session:
         return Watched(self._real(logits), trace)
 
     def watch_integers(self, images: ImagesLike) -> Watched:
-        """As `watch`, with integer logits, which are the same for every executor."""
+        """As `watch`, with integer logits."""
         pixels = self.read(images)
-        if self._engine is None:
-            return integer.watch(self._numpy(), pixels)
-        return self._engine.watch(pixels)
+        return integer.watch(self._numpy(), pixels) if self._engine is None else self._engine.watch(pixels)
 
-    def predict(self, images: ImagesLike, k: int = 5) -> list[list[Prediction]]:
-        """The k likeliest classes of every image, best first; equal logits in the order of the classes."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise LapisError(f"k={k!r} is not a number of classes; use an integer of at least 1")
-        return [self._ranked(row, k) for row in self.run(images)]
+    def predict(self, images: ImagesLike, top_k: int = 5) -> list[Prediction] | list[list[Prediction]]:
+        """The likeliest classes of an image, best first, or of every image of a list or of an array (B, ...).
+
+        Equal logits come in the order of the classes.
+        """
+        answers = self.predict_each(images, top_k)
+        return answers[0] if is_one(images) else answers
+
+    def predict_each(self, images: ImagesLike, top_k: int = 5) -> list[list[Prediction]]:
+        """As `predict`, always with one answer per image."""
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise LapisError(f"top_k={top_k!r} is not a number of classes; use an integer of at least 1")
+        return [self._ranked(row, top_k) for row in self.run(images)]
 
     def read(self, images: ImagesLike) -> Pixels:
         """Images of any kind, one or many, as the (B, size, size, 3) bytes that the network takes."""
         size = self.config.image_size
-        if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.ndim == 4:
-            if images.shape[1:] == (size, size, 3) and len(images) and self.preprocess.crop == 1.0:
-                return images
-            items: Sequence[ImageLike] = list(images)
-        elif _is_readable(images) or (isinstance(images, np.ndarray) and images.ndim != 4):
-            items = [images]
-        else:
-            # A type guard narrows only where it holds.
-            items = list(images)  # type: ignore[arg-type]
+        whole = isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (size, size, 3)
+        if whole and len(images) and self.preprocess.crop == 1.0:  # type: ignore[arg-type]
+            return images  # type: ignore[return-value]
+        if is_one(images):
+            return self.preprocess.resize(_pixels(images))[None]
+        if isinstance(images, (Mapping, set)) or not hasattr(images, "__iter__"):
+            raise LapisError(
+                f"{type(images).__name__} is no image; give an array (height, width, 3) of bytes, a path, the bytes of "
+                "a file, an open file, an image of Pillow's, or a list of these"
+            )
+        items = list(images)  # type: ignore[arg-type]
         if not items:
             raise LapisError("no image was given; give at least one array (height, width, 3) of bytes, or a file")
         return np.stack([self.preprocess.resize(_pixels(item)) for item in items])
 
     def name_of(self, index: int) -> str:
         """The name of a class, or its number where the file has no names."""
+        if not 0 <= index < self.config.classes:
+            raise LapisError(f"class {index} does not exist; classes are 0 to {self.config.classes - 1}")
         return self.class_names[index] if self.class_names else str(index)
 
     def memory(self) -> dict[str, int]:
@@ -128,40 +166,67 @@ class Session:
             raise LapisError("stages are timed in the native engine only; this session runs in numpy")
         return self._engine.profile(self.read(images))
 
+    def close(self) -> None:
+        """Free the memory when the call in flight has ended; the session cannot run afterwards."""
+        if self._engine is not None:
+            self._engine.close()
+        self._network, self._closed = None, True
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.executor}, threads={self.threads}"
+        size, classes = self.config.image_size, self.config.classes
+        return f"Session({self._name!r}: {size} x {size} pixels, {classes} classes; {state})"
+
+    def __reduce__(self) -> Any:
+        return _reopened, (self._source, self._settings, self._checksum)
+
     def _real(self, logits: Int64) -> Float32:
         return real_logits(logits, self._head_exponent)
 
     def _numpy(self) -> Network:
-        assert self._network is not None
+        if self._network is None:
+            raise LapisError("this session was closed; make a new one")
         return self._network
 
-    def _ranked(self, logits: Float32, k: int) -> list[Prediction]:
-        order = np.argsort(-logits, kind="stable")[:k]
+    def _ranked(self, logits: Float32, top_k: int) -> list[Prediction]:
+        order = np.argsort(-logits, kind="stable")[:top_k]
         share = np.exp(logits.astype(np.float64) - float(logits.max()))
         share /= share.sum()
-        return [Prediction(int(i), self.name_of(int(i)), float(share[i]), float(logits[i])) for i in order]
+        return [Prediction(self.name_of(int(i)), float(share[i]), int(i), float(logits[i])) for i in order]
 
 
-def _start(
-    found: Network | models.Opened, native: bool, threads: int, low_memory: bool
-) -> tuple[Network | Header, Engine | None]:
-    """What describes a network, and the engine that runs it; without one it is a Network, for numpy.
-
-    The library reads the tensors of a packed file itself, so only the header is read here.
-    """
-    native = native and kernels.available()
-    if native and not isinstance(found, Network) and found.kind == "packed" and found.path is not None:
-        header = read_header(found.path)
-        if header.config.weight_bits != FLOAT_WEIGHTS:
-            return header, Engine.of_file(found.path, header.config, threads, low_memory)
-    network = found if isinstance(found, Network) else found.network()
-    return network, Engine(network, threads, low_memory) if native and network.exact else None
+def _reopened(source: str | Network, settings: tuple[int, bool, bool], checksum: int) -> Session:
+    """A session of the same model, where one was pickled or copied."""
+    session = Session(source, *settings)
+    if session._checksum != checksum:
+        raise LapisError(f"{source} has changed since this session was opened; open it anew")
+    return session
 
 
-def _is_readable(image: object) -> TypeGuard[Readable]:
-    """Whether this is one image that Pillow reads, and not an array or a collection of images."""
-    return isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image)) or hasattr(image, "read")
+def _checksum(found: Network | PackedFile) -> int:
+    """Of a file's bytes; 0 for a network, which is copied itself."""
+    return 0 if isinstance(found, Network) else zlib.crc32(found.data)
+
+
+def is_one(images: object) -> bool:
+    """Whether this is one image, and not a collection of them."""
+    if isinstance(images, np.ndarray):
+        return images.ndim < 4
+    return isinstance(images, (str, Path, bytes, bytearray, memoryview, Image.Image)) or hasattr(images, "read")
 
 
 def _pixels(image: Any) -> npt.NDArray[Any]:
-    return read_image(image) if _is_readable(image) else np.asarray(image)
+    if isinstance(image, np.ndarray):
+        return image
+    if not is_one(image):
+        raise LapisError(
+            f"{type(image).__name__} is no image; give an array (height, width, 3) of bytes, a path, the bytes of a "
+            "file, an open file or an image of Pillow's"
+        )
+    return read_image(image)

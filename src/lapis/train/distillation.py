@@ -147,9 +147,9 @@ def distill(
                 f"stage {number} of {len(plan.stages)}: agrees on {summary['top1']:.1f} % of {summary['images']} "
                 f"images held aside, after {summary['steps']} steps, {summary['seconds'] / 60:.0f} min",
             )
-        trained = models.open(plan.stage_folder(stage))
-        size = pack.save(file, trained.network())
-        after = _nearness(trained.model(), recipe, listed.held_aside)
+        trained = models.load(plan.stage_folder(stage))
+        size = pack.save(file, trained.network)
+        after = _nearness(trained.torch(), recipe, listed.held_aside)
     return Distilled(file, size, plan, summaries, before, after, listed.held_aside)
 
 
@@ -171,7 +171,7 @@ def _list_images(
     if file.is_file():
         listed = load_list(file)
     else:
-        opened = models.open(source)
+        opened = models.load(source)
         classes = tuple(class_names) or opened.class_names or tuple(map(str, range(opened.config.classes)))
         if len(classes) != opened.config.classes:
             raise LapisError(f"{len(classes)} class names were given; {source} has {opened.config.classes} classes")
@@ -179,14 +179,14 @@ def _list_images(
         with Display("read images", len(paths), quiet=quiet) as display:
             split = split_images(paths, classes)
             listed = drop_unreadable(split, lambda line: report("images", f"left out: {line}"), display.update)
-        logits = dense_logits(opened.model(), listed.held_aside, _preprocess(opened))
+        logits = dense_logits(opened.torch(), listed.held_aside, _preprocess(opened))
         listed = replace(listed, held_aside=replace(listed.held_aside, labels=logits.argmax(axis=1)))
         save_list(file, listed, listed.held_aside.labels)
     report("images", f"{len(listed.train)} to learn from, {len(listed.held_aside)} held aside")
     return listed
 
 
-def _preprocess(opened: models.Opened) -> Preprocess:
+def _preprocess(opened: models.Model) -> Preprocess:
     return replace(opened.preprocess, crop=CROP) if opened.kind == "foreign" else opened.preprocess
 
 
@@ -243,7 +243,7 @@ def _recipes(
     settings: tuple[str, ...],
 ) -> dict[str, Recipe]:  # fmt: skip
     """The recipe of every stage; each starts from the one before."""
-    opened = models.open(source)
+    opened = models.load(source)
     preprocess, stages = _preprocess(opened), {}
     previous = source
     batch = min(BATCH, len(images.train))
@@ -316,8 +316,8 @@ def _probe_images(images: Images, recipe: Recipe, count: int) -> Tensor:
 
 def _nearness(student: LapisViT, recipe: Recipe, held_aside: FileImages) -> dict[str, Any]:
     """Agreement with the dense network on images held aside, KL(dense || student), and the error of every block."""
-    opened = models.open(recipe.distill.teacher)
-    dense = opened.model()
+    opened = models.load(recipe.distill.teacher)
+    dense = opened.torch()
     ours, theirs = (dense_logits(model, held_aside, recipe.preprocess) for model in (student, dense))
     probe = _probe_images(held_aside, recipe, PROBED)
     log_p, log_q = (F.log_softmax(torch.from_numpy(logits), dim=1) for logits in (ours, theirs))

@@ -81,7 +81,7 @@ def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine)
             f"after {summary['steps']} steps, {summary['seconds']:.0f} s",
         )
     file = plan.out / f"{plan.name}.safetensors"
-    size = pack.save(file, models.open(plan.stage_folder(stage)).network())
+    size = pack.save(file, models.load(plan.stage_folder(stage)).network)
     return FineTuned(file, size, summaries)
 
 
@@ -117,7 +117,7 @@ def _check_readable(plan: Plan, quiet: bool, report: ReportLine) -> None:
 def _prepare_start(plan: Plan, processes: Processes, quiet: bool) -> None:
     """The first weights with a head for the new classes, in the configuration that they have."""
     recipe = next(iter(plan.stages.values()))
-    opened = models.open(plan.source)
+    opened = models.load(plan.source)
     config = opened.config.replace(classes=recipe.model.classes, image_size=recipe.model.image_size)
     model = start_network(config, plan.source, recipe.seed).to(processes.device)
     count = min(len(plan.images.train), MOST_IMAGES)

@@ -12,7 +12,7 @@ from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, CodingByPoint, 
 from lapis.data.class_folders import SplitImages
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
-from lapis.models import Opened
+from lapis.models import Model
 from lapis.preprocess import NORMALISATIONS, Preprocess
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
 from lapis.train.teacher import check_teacher
@@ -77,11 +77,11 @@ class Choices:
     """What a person may choose: epochs of the first stage, a teacher, and settings for every stage."""
 
     epochs: float | None = None
-    teacher: Opened | None = None
+    teacher: Model | None = None
     settings: tuple[str, ...] = ()
 
 
-def make_plan(folder: Path, images: SplitImages, opened: Opened, out: Path, name: str, choices: Choices) -> Plan:
+def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name: str, choices: Choices) -> Plan:
     """The plan for these images from this start; each stage starts from the one before."""
     if len(os.fsencode(name)) > MAX_NAME:
         raise LapisError(
@@ -166,7 +166,7 @@ def _data(preprocess: Preprocess, images: SplitImages) -> Data:
     return Data("folder", named[0], preprocess.crop, calibrate=min(64, len(images.train)))
 
 
-def _distill(teacher: Opened | None, student: LapisConfig) -> Distill:
+def _distill(teacher: Model | None, student: LapisConfig) -> Distill:
     if teacher is None:
         return Distill()
     count = min(4, student.depth, teacher.config.depth)

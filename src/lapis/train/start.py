@@ -1,4 +1,4 @@
-"""The first weights of a run: any source that `lapis.models.open` takes, or nothing."""
+"""The first weights of a run: any source that `lapis.load` takes, or nothing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
     torch.manual_seed(generator_seed)
     if not source:
         return LapisViT(config)
-    opened = models.open(source)
+    opened = models.load(source)
     if opened.kind == "foreign":
         return load_backbone(opened.path or source, config)
-    old = opened.model()
+    old = opened.torch()
     if config.quantize and config.min_code == MinCodeByPoint() and config.window == old.config.window:
         config = config.replace(min_code=old.config.min_code)
     model = LapisViT(config)

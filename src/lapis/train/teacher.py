@@ -30,14 +30,14 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
     """The recipe's teacher, or None; a teacher that does not fit the student is an error."""
     if not recipe.distill.teacher:
         return None
-    opened = models.open(recipe.distill.teacher)
+    opened = models.load(recipe.distill.teacher)
     check_teacher(recipe, opened.config)
     blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
     if recipe.stage != "labels":
         blocks = tuple(range(opened.config.depth))
     # A file of foreign weights does not say how images are prepared.
     own = recipe.preprocess if opened.kind == "foreign" else opened.preprocess
-    return Teacher(opened.model().to(device), blocks, recipe.preprocess, own)
+    return Teacher(opened.torch().to(device), blocks, recipe.preprocess, own)
 
 
 def check_teacher(recipe: Recipe, theirs: LapisConfig) -> None:

@@ -25,7 +25,7 @@ from tools.format_vector import VECTOR, pixels, sha256
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = files("lapis.report.page")
-NAME = "lapis_tiny_cifar10"
+NAME = "lapis_tiny.cifar10"
 MOST_BYTES = 200_000
 REAL_IMAGES = 32
 

@@ -55,7 +55,7 @@ def pages(
     """One file of every kind of page."""
     folder = tmp_path_factory.mktemp("pages")
     files = {kind: folder / f"{kind}.html" for kind in KINDS}
-    write_page(files["explain"], explain("lapis_tiny_cifar10", "sample:6"))
+    write_page(files["explain"], explain("lapis_tiny.cifar10", "sample:6"))
     network = random_network(LARGE)
     large = explain_network(network, images_for(network, 1)[0], model="large")
     write_page(files["explain-large"], large)
@@ -65,7 +65,7 @@ def pages(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_module, "payload", partial(page_module.payload, limit=40_000))
         write_page(files["explain-cut"], large)
-    write_live_page(files["explain-live"], "lapis_tiny_cifar10")
+    write_live_page(files["explain-live"], "lapis_tiny.cifar10")
     write_finetune_page(files["finetune"], finetune_results)
     return files | {"demo": demo_results[1]}
 

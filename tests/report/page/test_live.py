@@ -27,7 +27,7 @@ from lapis.report.page.page import fill, payload, write_html
 from lapis.trace import POINTS
 from tests.networks import small_config
 
-NAME = "lapis_tiny_cifar10"
+NAME = "lapis_tiny.cifar10"
 # Sums are taken in another order than in Python, and the rollout of the page in Python is rounded to six digits.
 RELATIVE, ROUNDED = 1e-12, 2e-5
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from lapis.config import LapisConfig
 from lapis.deploy.leak import leak_factor, time_constant
-from lapis.deploy.network import LONGEST_DELAY, Block, Leak
+from lapis.deploy.network import Block, Leak
+from lapis.deploy.schema import LONGEST_DELAY
 from lapis.errors import LapisError
 from lapis.nn.calibrated import Calibrated
 from lapis.nn.relations.base import Mixer, Relation

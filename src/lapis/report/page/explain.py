@@ -24,7 +24,7 @@ def explain(model: str | Path, image: str | Path, evidence: bool = True, progres
 
     `evidence` asks which patches raised or lowered the top classes; `progress` is told how much of that is done.
     """
-    opened = models.open(model)
+    opened = models.load(model)
     pixels, label = open_image(image)
     details: dict[str, Any] = {
         "model": Path(model).name,
@@ -37,11 +37,11 @@ def explain(model: str | Path, image: str | Path, evidence: bool = True, progres
         try:
             check_deployable(opened.config)
         except LapisError:
-            network, prepare = opened.model(), opened.preprocess
+            network, prepare = opened.torch(), opened.preprocess
             from lapis.report.page.from_model import explain_model
 
             return explain_model(network, prepare.resize(pixels), prepare, opened.class_names, **details)
-    return explain_network(opened.network(), pixels, **details)
+    return explain_network(opened.network, pixels, **details)
 
 
 def open_image(image: str | Path) -> tuple[Pixels, str]:

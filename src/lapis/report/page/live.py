@@ -24,13 +24,12 @@ from lapis.energy import CONVENTIONS, estimate
 from lapis.energy.costs import DEFAULT_TABLE
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
-from lapis.models import Opened
+from lapis.models import Model
 from lapis.preprocess import Pixels
 from lapis.report.page.evidence import TOP_CLASSES, describe_occlusion, tile_side
 from lapis.report.page.explain import attention_of, open_image
 from lapis.report.page.explained import check_explainable
 from lapis.report.page.page import INT8_COSTS, SCRIPTS, data_url, energy_rows, fill, network_facts, write_html
-from lapis.runtime.engine import check_runnable
 from lapis.runtime.session import Session
 from lapis.trace import POINTS, Point
 
@@ -54,14 +53,14 @@ class LivePicture:
 
 def write_live_page(path: str | Path, model: str | Path, image: str | Path | None = None) -> int:
     """Write the live page of any deployable model and return its size in bytes; it opens on `image` if one is given."""
-    opened = models.open(model)
+    opened = models.load(model)
     network = _deployed(opened)
     file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
     first = [] if image is None else [LivePicture(open_image(image)[0], Path(image).name)]
     return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples(network.class_names)))
 
 
-def _deployed(opened: Opened) -> Network:
+def _deployed(opened: Model) -> Network:
     if opened.kind == "checkpoint":
         try:
             check_deployable(opened.config)
@@ -69,7 +68,7 @@ def _deployed(opened: Opened) -> Network:
             raise LapisError(
                 f"{error}. A live page runs deployed networks; without --live, lapis explain shows this one as trained"
             ) from error
-    return opened.network()
+    return opened.network
 
 
 def render_live(network: Network, file: bytes, name: str, samples: list[LivePicture]) -> str:
@@ -102,12 +101,6 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[LivePic
 def check_live(network: Network) -> None:
     """Raise an error for a network that a live page cannot run."""
     check_explainable(network.config)
-    if not network.exact:
-        raise LapisError(
-            f"weight_bits={network.config.weight_bits}: the engine of a live page runs integer weights; "
-            "convert with 2 to 8 bits, or leave out --live"
-        )
-    check_runnable(network)
 
 
 def module(name: str) -> bytes:

@@ -20,7 +20,7 @@ from lapis.train.recipes.cifar10_tiny_w6 import RECIPE as W6
 RECIPE = replace(
     W6,
     name="cifar10_tiny_sparse",
-    start="lapis_tiny_cifar10_busy",
+    start="lapis_tiny.cifar10_dense",
     sparsity=Sparsity(
         attention_in=0.5,
         v=0.5,

@@ -5,7 +5,7 @@ It starts from the signed network, shifted: biases shift its values above zero, 
 Command:   lapis train cifar10_tiny_unsigned --data DIR --start runs/cifar10_tiny
              --teacher runs/cifar10_tiny_teacher_128
 Expected:  92 % is the aim.
-Ours:      92.89 % of 10,000 (docs/records/cifar10_tiny_unsigned), from lapis_tiny_cifar10_busy, in bf16.
+Ours:      92.89 % of 10,000 (docs/records/cifar10_tiny_unsigned), from lapis_tiny.cifar10_dense, in bf16.
 """
 
 from __future__ import annotations

@@ -1,0 +1,168 @@
+"""Write what follows from the schema of deployed networks: csrc/runtime/schema.inc, and the tables of docs/format.md.
+
+The fields are in src/lapis/deploy/schema.py, the rules for readers in csrc/runtime/rules.inc. A test compares the files
+with what this tool would write.
+
+    python tools/schema.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lapis._util.files import write_text
+from lapis.deploy import schema
+from lapis.deploy.schema import Field, Tensor
+
+ROOT = Path(__file__).resolve().parents[1]
+INC, RULES, PAGE = (ROOT / name for name in ("csrc/runtime/schema.inc", "csrc/runtime/rules.inc", "docs/format.md"))
+MACROS = ("LIMIT", "POINT", "CODING", "FIELD", "INTEGER", "WORD", "CHOICES", "NUMBERS", "TENSOR")
+OPENING = """/* Written by tools/schema.py from src/lapis/deploy/schema.py; do not edit.
+ *
+ * Whoever includes this file defines some of its macros, which are undefined again at the end:
+ *   LIMIT(name, value)
+ *   POINT(index, name)                                a measuring point; q and k are one
+ *   CODING(word)
+ *   FIELD(object, name, required)
+ *   INTEGER(object, name, low, high, rule of another type, rule of another value)
+ *   WORD(object, name, rule of another type, rule of another word, words...)
+ *   CHOICES(name, index of each word...)
+ *   NUMBERS(name, count, low, high, rule)              of the preprocessing
+ *   TENSOR(index, name, kind, only, of a block, sides, sides..., low, high, rule); low > high: any value */
+/* clang-format off */
+"""
+
+
+def c_schema() -> str:
+    """The content of csrc/runtime/schema.inc."""
+    lines = [OPENING]
+    lines += [f"#ifndef {macro}\n#define {macro}(...)\n#endif" for macro in MACROS]
+    lines += [f"LIMIT({name}, {value})" for name, value in schema.LIMITS.items()]
+    lines += [f'POINT(AT_{point.upper()}, "{point}")' for point in schema.POINT_FIELDS]
+    lines += [f'CODING("{word}")' for word in schema.BY_PATH["config.coding.qk"].words]
+    for field in schema.FIELDS:
+        lines += _c_field(field)
+    lines += [_c_tensor(tensor) for tensor in schema.TENSORS]
+    lines += [f"#undef {macro}" for macro in MACROS]
+    return "\n".join([*lines, "/* clang-format on */", ""])
+
+
+def _c_field(field: Field) -> Iterator[str]:
+    place, (typed, ranged) = f"{_object(field.parent)}, {field.name}", field.rules
+    if field.parent not in ("config.coding", "config.min_code"):
+        yield f'FIELD({_object(field.parent)}, "{field.name}", {int(not field.optional)})'
+    if field.kind == "integer":
+        yield f"INTEGER({place}, {field.low}, {field.high}, {typed}, {ranged})"
+    elif field.kind == "word" and field.parent != "config.coding":
+        words = ", ".join(map('"{}"'.format, field.words))
+        yield f"WORD({place}, {typed}, {ranged}, {words})"
+        yield f"CHOICES({field.name}, {', '.join(f'{field.name}_{word}'.upper() for word in field.words)})"
+    elif field.kind in ("number", "triple"):
+        yield f"NUMBERS({field.name}, {3 if field.kind == 'triple' else 1}, {field.low}, {field.high}, {ranged})"
+
+
+def _object(path: str) -> str:
+    return f"IN_{path.rpartition('.')[2].upper() or 'DESCRIPTION'}"
+
+
+def _c_tensor(tensor: Tensor) -> str:
+    sides = [schema.SIDES[side].c for side in tensor.shape]
+    index = tensor.name.removeprefix("blocks.").replace(".", "_").upper()
+    kind = "WEIGHT" if tensor.is_weight else schema.DTYPES[tensor.dtype]
+    values = "1, 0" if tensor.low is None else f"INT64_C({tensor.low}), INT64_C({tensor.high})"
+    return (
+        f'TENSOR({index}, "{tensor.name}", {kind}, ONLY_{(tensor.only or "any").upper()}, {int(tensor.of_block)}, '
+        f"{len(sides)}, {', '.join([*sides, '0', '0'][:2])}, {values}, {tensor.rule})"
+    )
+
+
+def rules() -> list[tuple[int, str, str]]:
+    """The rules for readers: number, what is rejected, and why."""
+    found = re.findall(r'^RULE\((\d+), "((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"\)$', RULES.read_text(), re.MULTILINE)
+    return [(int(number), *(text.replace('\\"', '"') for text in texts)) for number, *texts in found]  # type: ignore[misc]
+
+
+def page(text: str) -> str:
+    """docs/format.md with its tables written anew."""
+    for name, rows in {
+        "description": _field_rows(""),
+        "config": _field_rows("config"),
+        "preprocess": _field_rows("preprocess"),
+        "tensors": _tensor_rows(),
+        "rules": _rule_rows(),
+    }.items():
+        opening, closing = f"<!-- schema: {name} -->\n", "<!-- end -->"
+        before, rest = text.split(opening)
+        _, after = rest.split(closing, 1)
+        text = f"{before}{opening}{''.join(f'{row}{chr(10)}' for row in rows)}{closing}{after}"
+    return text
+
+
+def _field_rows(parent: str) -> Iterator[str]:
+    yield "| field | type | range | meaning |"
+    yield "|---|---|---|---|"
+    for field in schema.FIELDS:
+        if field.parent == parent or (parent and field.parent.startswith(f"{parent}.")):
+            name = field.path.removeprefix(f"{parent}.") if parent else field.path
+            optional = " (optional)" if field.optional else ""
+            yield f"| `{name}`{optional} | {_type(field)} | {_range(field)} | {field.meaning} |"
+
+
+def _type(field: Field) -> str:
+    names = {"triple": "list of 3 numbers", "word": "string", "names": "list of strings", "shares": "object"}
+    return {**names, "codes": "integer, or list of L integers"}.get(field.kind, field.kind)
+
+
+def _range(field: Field) -> str:
+    words = ", ".join(f"`{word}`" for word in field.words)
+    if field.kind in ("integer", "number", "triple") and field.note != "S":
+        words = f"{field.low}..{field.high}" if field.low != field.high else f"{field.low}"
+    if field.kind == "object":
+        words = "[below](#configuration)" if field.path == "config" else "the six fields below"
+        words = "[below](#preprocessing-fields)" if field.path == "preprocess" else words
+    return ", ".join(part for part in (words, field.note) if part)
+
+
+def _tensor_rows() -> Iterator[str]:
+    yield "| name | type and shape | values | only where | meaning |"
+    yield "|---|---|---|---|---|"
+    only = {"": "", "beit": "`style` is `beit`"}
+    for tensor in schema.TENSORS:
+        kind = "weight" if tensor.is_weight else schema.DTYPES[tensor.dtype]
+        sides = ["L"] * tensor.of_block + [schema.SIDES[side].docs or side for side in tensor.shape]
+        values = "" if tensor.low is None or tensor.high is None else f"{_power(tensor.low)}..{_power(tensor.high)}"
+        told = ", ".join(part for part in (values, tensor.note) if part) or "any"
+        where = only.get(tensor.only, f"`relation` is `{tensor.only}`")
+        yield f"| `{tensor.name}` | {kind} [{', '.join(sides)}] | {told} | {where} | {tensor.meaning} |"
+
+
+def _power(number: int) -> str:
+    """A number, as a power of two where it is a large one or its neighbour."""
+    for offset, tail in ((0, ""), (1, " - 1")):
+        size = abs(number) + offset
+        if size >= 1 << 20 and size & (size - 1) == 0:
+            power = f"2^{size.bit_length() - 1}{tail}"
+            return power if number >= 0 else f"-({power})" if tail else f"-{power}"
+    return str(number)
+
+
+def _rule_rows() -> Iterable[str]:
+    yield "| rule | reject if | because |"
+    yield "|---|---|---|"
+    for number, what, why in rules():
+        yield (
+            f"| {number} | {what} | {why} |".replace("|scale|", "\\|scale\\|")
+            .replace("|shift|", "\\|shift\\|")
+            .replace("|gain|", "\\|gain\\|")
+        )
+
+
+def main() -> None:
+    write_text(INC, c_schema())
+    write_text(PAGE, page(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
