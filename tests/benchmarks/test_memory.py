@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.memory import FLOAT_BYTES, peak, peaks
 from benchmarks.sizes import Size
-from lapis.errors import LapisError
 
 SIZE = Size(2, 3, 197, 64)
 DIFFERENCES_MB = SIZE.batch * SIZE.heads * SIZE.tokens**2 * SIZE.channels * FLOAT_BYTES / 1e6
@@ -31,8 +30,3 @@ def test_a_size_that_is_too_large_to_write_out_is_not(monkeypatch: pytest.Monkey
     monkeypatch.setattr("benchmarks.memory.peak", lambda way, size: asked.append((way, size.tokens)))
     list(peaks([Size(8, 12, 197, 64), Size(1, 1, 4096, 64)]))
     assert asked == [("broadcast", 197), ("eager", 197), ("fused", 197), ("eager", 4096), ("fused", 4096)]
-
-
-def test_a_way_that_fails_is_named_with_its_size() -> None:
-    with pytest.raises(LapisError, match=r"attention \(no_such\) at BH=2 N=3 C=4 T=15 failed: KeyError"):
-        peak("no_such", Size(1, 2, 3, 4))
