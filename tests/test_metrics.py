@@ -8,7 +8,7 @@ import torch
 
 from lapis._util.metrics import Accuracy
 from lapis.config import LapisConfig
-from lapis.convert.evaluated import Evaluated
+from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.data.loader import PixelBatch
 from lapis.energy import energy_of
 from lapis.errors import LapisError
@@ -26,9 +26,9 @@ def some_batches() -> list[PixelBatch]:
     return [PixelBatch(pixels[a:b], labels[a:b]) for a, b in ((0, 4), (4, 8), (8, 10))]
 
 
-def network(config: LapisConfig = SMALL) -> Evaluated:
+def network(config: LapisConfig = SMALL) -> DeployedEvaluator:
     torch.manual_seed(0)
-    return Evaluated(LapisViT(config), Preprocess(8))
+    return DeployedEvaluator(LapisViT(config), Preprocess(8))
 
 
 def test_counts_agree_with_torch() -> None:

@@ -34,7 +34,7 @@ SURFACE: dict[str, set[str]] = {
     },
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},
     "lapis.deploy": {"Events", "Network", "run", "simulate", "watch"},
-    "lapis.convert": {"Evaluated", "Executor", "TorchExecutor", "from_model", "to_model", "verify"},
+    "lapis.convert": {"DeployedEvaluator", "Executor", "TorchExecutor", "from_model", "to_model", "verify"},
     "lapis.pack": {"PackedFile", "is_packed", "load", "pack", "save"},
     "lapis.models": {"KINDS", "Model", "list_models", "load"},
     "lapis.train": {"Recipe", "distill", "load_recipe", "recipe_names", "train"},
@@ -84,7 +84,7 @@ def test_wherever_a_path_is_taken_text_is_taken_too() -> None:
             continue
         for word, parameter in parameters.items():
             # The fields of a class that only Lapis makes are no arguments.
-            if "Path" in str(parameter.annotation) and name != "lapis.models.Model":
+            if "Path" in str(parameter.annotation) and name not in ("lapis.models.Model", "lapis.Model"):
                 assert "str" in str(parameter.annotation), f"{name}({word}: {parameter.annotation})"
                 taken.add(f"{name}:{word}")
     assert taken == set(TAKES_PATHS)
@@ -154,6 +154,7 @@ TAKES_PATHS = {
     "lapis.pack.load:path": _networks,
     "lapis.pack.save:path": _networks,
     "lapis.models.load:source": _networks,
+    "lapis.load:source": _networks,
     "lapis.train.train:data": _train,
     "lapis.train.train:out": _train,
     "lapis.energy.load_costs:name_or_file": _energy,

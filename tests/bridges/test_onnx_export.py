@@ -15,7 +15,7 @@ from lapis.bridges import onnx_tables
 from lapis.bridges.onnx_export import INTEGER_LOGITS, LOGITS, Writer, export
 from lapis.bridges.onnx_run import LEVELS, onnx_executors, open_session
 from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
-from lapis.convert.agreement import verify
+from lapis.convert.verification import verify
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.leak import leak_factor, leak_table, read
 from lapis.deploy.network import Network

@@ -90,7 +90,7 @@ def test_a_neuron_that_is_wrong_is_named(
 ) -> None:
     """The real comparison on a simulator with one real fault: a synapse that is too strong."""
     if simulator == "simulate":
-        monkeypatch.setattr("lapis.convert.agreement.fast_simulator", Simulator)
+        monkeypatch.setattr("lapis.convert.verification.fast_simulator", Simulator)
     elif not native.available():
         pytest.skip("the native library was not built; `lapis info` says why")
     module = importlib.import_module(f"lapis.deploy.{simulator}")

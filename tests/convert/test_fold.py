@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from lapis.config import Coding, CodingByPoint, LapisConfig
-from lapis.convert.agreement import verify
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
+from lapis.convert.verification import verify
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int32
 from lapis.deploy.network import Layer

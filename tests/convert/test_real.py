@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from lapis.config import CodingByPoint, preset
-from lapis.convert.agreement import spiking_executor, verify
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
+from lapis.convert.verification import spiking_executor, verify
 from lapis.data.cifar_sample import load_sample
 from lapis.deploy.simulate import Events
 from lapis.nn import calibrate, load_backbone

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapis.config import LapisConfig
-from lapis.convert.evaluated import Evaluated
+from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.convert.fold import from_model
 from lapis.convert.torch_executor import TorchExecutor
 from lapis.deploy import integer
@@ -24,7 +24,7 @@ def test_torch_answers_as_integers_do(config: LapisConfig, seed: int) -> None:
     logits, trace = integer.watch(network, images)
     seen = TorchExecutor(network).watch(torch.from_numpy(images))
     assert (seen.logits.numpy() == logits).all()
-    evaluated = Evaluated(model, network.preprocess)
+    evaluated = DeployedEvaluator(model, network.preprocess)
     assert evaluated.exact
     assert (evaluated(torch.from_numpy(images)).numpy() == network.real_logits(logits)).all()
     assert set(seen.trace) == set(trace)
@@ -36,7 +36,7 @@ def test_torch_answers_as_integers_do(config: LapisConfig, seed: int) -> None:
 def test_a_network_without_an_integer_form_is_evaluated_as_it_is(change: dict[str, object]) -> None:
     config = small_config(classes=2, width=8, depth=1)  # fmt: skip
     model, _ = small_model(config.replace(**change))
-    evaluated = Evaluated(model, Preprocess(8))
+    evaluated = DeployedEvaluator(model, Preprocess(8))
     assert not evaluated.exact
     assert evaluated.runner is model
 

@@ -120,6 +120,6 @@ def test_the_residual_stream_saturates() -> None:
 
 
 def test_a_deployed_network_needs_no_torch() -> None:
-    modules = "lapis.ops, lapis.deploy, lapis.pack, lapis.models, lapis.convert.agreement, lapis.runtime"
+    modules = "lapis.ops, lapis.deploy, lapis.pack, lapis.models, lapis.convert.verification, lapis.runtime"
     code = f"import sys; sys.modules['torch'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

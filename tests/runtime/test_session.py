@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+import pickle
 import resource
 import subprocess
 import sys
@@ -81,11 +83,13 @@ def test_predictions_are_ranked_named_and_sum_to_one(session: Session, network: 
     for row, answer in zip(session.run(images), answers, strict=True):
         assert [one.index for one in answer] == np.argsort(-row, kind="stable").tolist()
         assert abs(sum(one.score for one in answer) - 1) < 1e-9
-        assert [one.name for one in answer] == [str(one.index) for one in answer]
+        assert [one.label for one in answer] == [str(one.index) for one in answer]
     assert [len(answer) for answer in session.predict(images, top_k=2)] == [2, 2]
 
 
-@pytest.mark.parametrize("images", [[], np.zeros((4, 4), np.uint8), np.zeros((2, 4, 4, 3), np.float32), ["none.png"]])
+@pytest.mark.parametrize(
+    "images", [[], np.zeros((4, 4, 2), np.uint8), np.zeros((2, 4, 4, 3), np.float32), ["none.png"]]
+)
 def test_what_is_no_image_is_refused(session: Session, images: Any) -> None:
     with pytest.raises(LapisError):
         session.run(images)
@@ -124,13 +128,63 @@ def test_without_the_library_the_session_is_numpy(packed: Path, network: Network
     assert (session.run(images) == network.real_logits(integer.run(network, images))).all()
 
 
-def test_a_network_with_float_weights_runs_in_numpy() -> None:
-    network = wide_network(weight_bits=32)
-    session = Session(network)
-    assert session.executor == NUMPY
-    assert (
-        session.run(images_for(network, 1)) == network.real_logits(integer.run(network, images_for(network, 1)))
-    ).all()
+def test_one_image_in_is_one_answer_out(session: Session, network: Network) -> None:
+    image = images_for(network, 1)[0]
+    (best,) = session.predict(image, top_k=1)
+    assert [[best]] == session.predict([image], top_k=1)
+    assert dict(best) == {"label": best.label, "score": best.score, "index": best.index, "logit": best.logit}
+
+
+def test_a_session_pickles_copies_closes_and_shows_itself(session: Session, network: Network) -> None:
+    images = images_for(network, 2)
+    for other in (copy.copy(session), pickle.loads(pickle.dumps(session))):
+        assert (other.run(images) == session.run(images)).all()
+        with other:
+            assert "classes" in repr(other)
+        assert "closed" in repr(other)
+        with pytest.raises(LapisError, match="closed"):
+            other.run(images)
+
+
+def test_a_pickled_session_refuses_another_file(packed: Path) -> None:
+    made, data = pickle.dumps(Session(packed)), packed.read_bytes()
+    packed.write_bytes(pack.pack(wide_network(seed=9)))
+    try:
+        with pytest.raises(LapisError, match="has changed"):
+            pickle.loads(made)
+    finally:
+        packed.write_bytes(data)
+
+
+def test_an_open_file_is_read_from_where_it_stands_and_twice_if_asked(session: Session, tmp_path: Path) -> None:
+    Image.new("RGB", (9, 7), (200, 10, 30)).save(tmp_path / "image.png")
+    (tmp_path / "behind").write_bytes(b"head" + (tmp_path / "image.png").read_bytes())
+    want = session.run(tmp_path / "image.png")
+    with (tmp_path / "behind").open("rb") as file:
+        file.seek(4)
+        assert (session.run(file) == want).all()
+        assert (session.run(file) == want).all()
+    with pytest.raises(LapisError, match="closed file"):
+        session.run(file)
+
+
+def test_grey_and_four_channel_arrays_are_taken(session: Session) -> None:
+    grey = np.random.default_rng(1).integers(0, 256, (12, 10), dtype=np.uint8)
+    rgb = np.repeat(grey[:, :, None], 3, axis=2)
+    for image in (grey, grey[:, :, None], np.concatenate([rgb, grey[:, :, None]], axis=2)):
+        assert (session.run(image) == session.run(rgb)).all()
+
+
+@pytest.mark.parametrize("wrong", [None, 3, 2.5, {}, [None], [3]])
+def test_what_cannot_be_an_image_is_one_error(session: Session, wrong: Any) -> None:
+    with pytest.raises(LapisError, match="is no image"):
+        session.predict(wrong)
+
+
+def test_a_class_that_does_not_exist_has_no_name(session: Session) -> None:
+    for index in (-1, session.config.classes):
+        with pytest.raises(LapisError, match="does not exist"):
+            session.name_of(index)
 
 
 def test_a_missing_model_says_what_exists(tmp_path: Path) -> None:

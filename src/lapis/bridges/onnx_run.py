@@ -11,7 +11,7 @@ from typing import Any
 
 from lapis._util.hints import install_command
 from lapis.bridges.onnx_export import IMAGES, INTEGER_LOGITS, export
-from lapis.convert.agreement import Executor
+from lapis.convert.verification import Executor
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels

@@ -211,14 +211,14 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
 
 def _measured_in_torch(opened: models.Model, images: Images) -> tuple[LapisConfig, Tally]:
     models.require_torch(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
-    from lapis.convert.evaluated import Evaluated
+    from lapis.convert.deployed_evaluator import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
 
     network = opened.torch()
     if not network.config.quantize:
         raise LapisError(f"{opened.source} is a dense network: it has no spikes and no activity to measure")
-    runner = Evaluated(network, opened.preprocess)
+    runner = DeployedEvaluator(network, opened.preprocess)
     return network.config, evaluate(runner, TestBatches(images, opened.preprocess, BATCH)).tally
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from lapis.energy.activity import tally_from_dict, tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Model
 from lapis.preprocess import Preprocess, normalisation
-from lapis.runtime import Evaluation, Session, evaluate_session
+from lapis.runtime import Evaluation, evaluate_session
 from lapis.runtime import merge as merge_shards
 from lapis.trace import Tally
 
@@ -86,6 +87,7 @@ class Work:
 @click.option("--device", help="auto, cpu or cuda: packed networks run in torch too, with equal bits.")
 @low_memory_option
 @click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network.")
+@click.option("--hash", "hashed", is_flag=True, help="Give the SHA-256 of all integer logits of a packed network.")
 @click.option("--merge", is_flag=True, help="Combine the JSON files of all shards, given instead of MODEL.")
 @quiet_option
 @json_option
@@ -104,6 +106,7 @@ def command(
     device: str | None,
     low_memory: bool,
     shard: str | None,
+    hashed: bool,
     merge: bool,
     quiet: bool,
     as_json: bool,
@@ -132,7 +135,9 @@ def command(
     images = whole if limit is None else spread(whole, limit)
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed" and device is None:
-        record = _packed(opened, images, work, parse_shard(shard))
+        record = _packed(opened, images, work, parse_shard(shard), hashed)
+    elif hashed:
+        raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
     elif low_memory or shard is not None:
         option = "--low-memory" if low_memory else "--shard"
         raise LapisError(f"{option} is for packed networks without --device; {model} runs in torch, pack it first")
@@ -178,9 +183,10 @@ def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int]) -> dict[str, Any]:
+def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int], hashed: bool) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
-    session, tally = Session(opened.network, work.threads or 1, low_memory=work.low_memory), Tally()
+    session, tally = opened.session(work.threads or 1, low_memory=work.low_memory), Tally()
+    digest = hashlib.sha256()
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
@@ -190,10 +196,13 @@ def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int]) -
             shard,
             lambda done, count: display.update(done * len(images) // count, ""),
             (tally, WATCHED_IMAGES),
+            integers=lambda logits: digest.update(logits.astype("<i8").tobytes()),
         )
         for line in result.unreadable:
             display.print_line(line)
     found = {"state": "packed", "executor": session.executor, **result.to_dict()}
+    if hashed:
+        found["logits_sha256"] = digest.hexdigest()
     return found | _counted(session.config, tally)
 
 
@@ -212,7 +221,7 @@ def _torch(
 ) -> dict[str, Any]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     with_torch_threads(work.threads)
-    from lapis.convert.evaluated import Evaluated
+    from lapis.convert.deployed_evaluator import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.train.distributed import choose_device
     from lapis.train.evaluate import evaluate
@@ -224,7 +233,7 @@ def _torch(
         _calibrate(cast("LapisViT", network), images, preprocess, imported, work)
     batches = TestBatches(images, preprocess, work.batch, workers=work.workers, device=device)
     with Display("evaluate", len(images), quiet=work.quiet) as display:
-        runner = Evaluated(network, preprocess).to(device)
+        runner = DeployedEvaluator(network, preprocess).to(device)
         scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
         for line in scores.unreadable:
             display.print_line(line)
@@ -283,6 +292,8 @@ def table(record: dict[str, Any]) -> list[str]:
         f"top-5   {record['top5']:.2f} %",
         f"images  {record['images']}, classes matched {record['classes_matched']}",
     ]
+    if "logits_sha256" in record:
+        lines.append(f"logits  SHA-256 {record['logits_sha256']}")
     if "activity" in record:
         shares = (f"{point} {100 * share:.1f} %" for point, share in record["activity"].items())
         lines.append(f"values that spike  {', '.join(shares)}")

@@ -13,7 +13,7 @@ from lapis._util.progress import Display
 from lapis.bridges.onnx_run import onnx_executors
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, show
-from lapis.convert.agreement import Executor, Report, in_batches, spiking_executor, verify
+from lapis.convert.verification import Executor, Report, in_batches, spiking_executor, verify
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy import integer
 from lapis.deploy.network import Network

@@ -9,21 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lapis.convert.agreement import Executor, verify
-    from lapis.convert.evaluated import Evaluated
+    from lapis.convert.deployed_evaluator import DeployedEvaluator
     from lapis.convert.fold import from_model
+    from lapis.convert.from_network import to_model
     from lapis.convert.torch_executor import TorchExecutor
-    from lapis.convert.unfold import to_model
+    from lapis.convert.verification import Executor, verify
 
-__all__ = ["Evaluated", "Executor", "TorchExecutor", "from_model", "to_model", "verify"]
+__all__ = ["DeployedEvaluator", "Executor", "TorchExecutor", "from_model", "to_model", "verify"]
 
 _HOMES = {
-    "Evaluated": "evaluated",
-    "Executor": "agreement",
+    "DeployedEvaluator": "deployed_evaluator",
+    "Executor": "verification",
     "TorchExecutor": "torch_executor",
     "from_model": "fold",
-    "to_model": "unfold",
-    "verify": "agreement",
+    "to_model": "from_network",
+    "verify": "verification",
 }
 
 

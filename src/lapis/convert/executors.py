@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lapis.codes import round_half_up
-from lapis.convert.agreement import Executor
-from lapis.convert.evaluated import Evaluated
+from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.convert.torch_executor import TorchExecutor
+from lapis.convert.verification import Executor
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
@@ -26,7 +26,7 @@ from lapis.trace import Point, Trace, Watched
 
 def trained_executor(model: LapisViT, network: Network) -> Executor:
     """The trained network as evaluation runs it: in torch, in the deployed arithmetic where it has one."""
-    evaluated = Evaluated(model, network.preprocess)
+    evaluated = DeployedEvaluator(model, network.preprocess)
     runner = evaluated.runner
     if not isinstance(runner, TorchExecutor):
         return float_executor(model, network)

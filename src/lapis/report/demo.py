@@ -16,7 +16,7 @@ import lapis
 from lapis import pack
 from lapis._util.hints import install_command
 from lapis.config import LapisConfig
-from lapis.convert.agreement import Agreement, Executor, spiking_executor, verify
+from lapis.convert.verification import Agreement, Executor, spiking_executor, verify
 from lapis.data.photos import Photo, load_photos
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events

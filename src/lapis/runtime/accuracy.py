@@ -77,11 +77,12 @@ def evaluate_session(
     progress: Callable[[int, int], None] | None = None,
     watched: tuple[Tally, int] | None = None,
     answered: Callable[[list[int], npt.NDArray[np.float32]], None] | None = None,
+    integers: Callable[[npt.NDArray[np.int64]], None] | None = None,
 ) -> Evaluation:
     """Count correct answers. `shard` (i, n) takes every n-th image from i on; each batch calls `progress(done, count)`.
 
     `watched` is a tally and the number of images that it needs: so many are traced, the others only run.
-    `answered(indices, logits)` gets the logits of every batch.
+    `answered(indices, logits)` gets the logits of every batch, `integers(logits)` its integer logits.
     """
     index, of = check_shard(shard)
     if batch < 1:
@@ -95,7 +96,10 @@ def evaluate_session(
     for start in range(0, len(indices), batch):
         read, chosen = _read(images, indices[start : start + batch], scores.unreadable)
         if read:
-            logits = _answer(session, read, watched)
+            whole = _answer(session, read, watched)
+            if integers is not None:
+                integers(whole)
+            logits = session.real_logits(whole)
             scores.count(logits, truth[chosen])
             if answered is not None:
                 answered(chosen, logits)
@@ -120,13 +124,12 @@ def _read(images: Collection, indices: Iterable[int], unreadable: list[str]) -> 
     return read, chosen
 
 
-def _answer(session: Session, read: list[Any], watched: tuple[Tally, int] | None) -> npt.NDArray[np.float32]:
+def _answer(session: Session, read: list[Any], watched: tuple[Tally, int] | None) -> npt.NDArray[np.int64]:
     if watched is None or watched[0].images >= watched[1]:
-        return session.run(read)
-    logits: npt.NDArray[np.float32]
-    logits, trace = session.watch(read)
+        return session.run_integers(read)
+    logits, trace = session.watch_integers(read)
     watched[0].add(trace)
-    return logits
+    return np.asarray(logits)
 
 
 def merge(results: Iterable[Evaluation]) -> Evaluation:

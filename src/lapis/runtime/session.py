@@ -95,7 +95,7 @@ class Session:
 
     def run(self, images: ImagesLike) -> Float32:
         """Logits (B, classes)."""
-        return self._real(self.run_integers(images))
+        return self.real_logits(self.run_integers(images))
 
     def run_integers(self, images: ImagesLike) -> Int64:
         """Integer logits (B, classes), which are the same for every executor."""
@@ -105,7 +105,7 @@ class Session:
     def watch(self, images: ImagesLike) -> Watched:
         """Logits, and the codes at every measuring point."""
         logits, trace = self.watch_integers(images)
-        return Watched(self._real(logits), trace)
+        return Watched(self.real_logits(logits), trace)
 
     def watch_integers(self, images: ImagesLike) -> Watched:
         """As `watch`, with integer logits."""
@@ -186,7 +186,8 @@ class Session:
     def __reduce__(self) -> Any:
         return _reopened, (self._source, self._settings, self._checksum)
 
-    def _real(self, logits: Int64) -> Float32:
+    def real_logits(self, logits: Int64) -> Float32:
+        """Integer logits as the real numbers that they stand for."""
         return real_logits(logits, self._head_exponent)
 
     def _numpy(self) -> Network:

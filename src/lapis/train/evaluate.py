@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy
-from lapis.convert.evaluated import Evaluated
+from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.data.images import Images
 from lapis.data.loader import PixelBatch, TestBatches
 from lapis.energy import energy_of
@@ -24,7 +24,7 @@ class _StoppedError(Exception):
 
 
 def evaluate(
-    network: Evaluated,
+    network: DeployedEvaluator,
     batches: Iterable[PixelBatch],
     watched: int = WATCHED_IMAGES,
     on_batch: Callable[[Accuracy], None] = lambda scores: None,
@@ -68,7 +68,7 @@ def evaluate_student(
 
     rank, world = processes.rank, processes.world
     batches = TestBatches(images, recipe.preprocess, BATCH, rank, world, recipe.data.workers, processes.device)
-    network = Evaluated(student, recipe.preprocess)
+    network = DeployedEvaluator(student, recipe.preprocess)
     try:
         own = evaluate(network, batches, recipe.checkpoint.watched // world, on_batch)
     except _StoppedError:

@@ -13,7 +13,7 @@ from lapis.preprocess import Preprocess
 from lapis.trace import Watched
 
 
-class Evaluated(nn.Module):
+class DeployedEvaluator(nn.Module):
     """images (B, S, S, 3) of bytes  ->  real logits (B, classes), in FP32 and never under autocast.
 
     `exact` is whether they equal those of the deployed network, bit for bit.
