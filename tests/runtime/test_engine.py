@@ -24,54 +24,7 @@ from lapis.runtime import engine as engine_module
 from lapis.runtime.engine import STAGES, Engine
 from lapis.trace import POINTS
 from tests.networks import images_for, small_config, small_model, wide_network
-
-# Odd widths, one head, many heads, channels beside every vector width; each mode; 8-bit weights; delays; long windows.
-NETWORKS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "odd": {"width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
-    "one_head_one_token": {"width": 17, "heads": 1, "image_size": 4, "classes": 1},
-    "wide": {"width": 132, "heads": 2, "depth": 1, "mlp_ratio": 5},
-    "signed": {"coding": CodingByPoint.all("signed")},
-    "signed_values_only": {"coding": CodingByPoint(v="signed", mlp_hidden="signed")},
-    "eight_bits": {"weight_bits": 8, "width": 96},
-    "eight_bits_longest_window": {"weight_bits": 8, "window": 63, "coding": CodingByPoint.all("signed"), "depth": 1},
-    "two_bits": {"weight_bits": 2},
-    "window_one": {"window": 1},
-    "window_twenty": {"window": 20},
-    "window_thirty_signed": {"window": 30, "coding": CodingByPoint(mlp_hidden="signed")},
-    "beit": {"style": "beit"},
-    "beit_signed": {"style": "beit", "window": 20, "coding": CodingByPoint.all("signed")},
-    "shifts": {"relation": "laplacian2", "coding": CodingByPoint(qk="signed")},
-    "eight_bit_affinities": {"affinity_bits": 8, "coding": CodingByPoint(v="signed")},
-    "one_bit_affinities": {"affinity_bits": 1, "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
-    "narrow_beit": {"style": "beit", "affinity_bits": 4, "coding": CodingByPoint.all("signed")},
-    "narrow_shifts": {"relation": "laplacian2", "affinity_bits": 3},
-    "narrow_table": {"relation": "table", "affinity_bits": 11, "window": 20},
-    "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
-}
-# Deadlines: none later than the last step, only the first step, another for each block, and between ranges of codes.
-LEAST_CODES: dict[str, dict[str, Any]] = {
-    "unsigned": {"min_code": MinCodeByPoint.all(4)},
-    "signed": {"min_code": MinCodeByPoint.all(4), "coding": CodingByPoint.all("signed")},
-    "first_step_only": {"min_code": MinCodeByPoint.all(15), "coding": CodingByPoint.all("signed")},
-    "per_block": {
-        "depth": 3,
-        "min_code": MinCodeByPoint((1, 3, 5), (2, 1, 4), (5, 3, 1), (1, 2, 3), (4, 1, 2), (3, 2, 1)),
-        "coding": CodingByPoint(v="signed", mlp_in="signed"),
-    },
-    "values_only": {"min_code": MinCodeByPoint(v=3), "coding": CodingByPoint(qk="signed")},
-    "keys_only_odd": {"min_code": MinCodeByPoint(qk=2), "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
-    "beit_window_twenty": {
-        "style": "beit", "window": 20, "min_code": MinCodeByPoint.all(7), "coding": CodingByPoint.all("signed")
-    },
-    "signed_hidden": {
-        "min_code": MinCodeByPoint(mlp_hidden=2, readout=5), "coding": CodingByPoint(mlp_hidden="signed")
-    },
-    "longest_window": {
-        "weight_bits": 8, "window": 63, "depth": 1, "min_code": MinCodeByPoint.all(20),
-        "coding": CodingByPoint.all("signed"),
-    },
-}  # fmt: skip
+from tests.test_executors import SHAPES
 
 # The forms of a layer's weights, as in csrc/engine/pack.h.
 DENSE, EVENTS, PACKED6 = 1, 2, 4
@@ -86,22 +39,6 @@ def assert_equal_everywhere(network: Network, engine: Engine, images: npt.NDArra
         assert (trace[key] == want.trace[key]).all(), key
     assert (scores == want.logits).all()
     assert (engine.run(images) == scores).all()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_measuring_point_equals_the_integer_model(isa: str, name: str) -> None:
-    network = wide_network(seed=len(name), **NETWORKS[name])
-    assert_equal_everywhere(network, Engine(network), images_for(network, 2))
-
-
-@pytest.mark.parametrize("name", LEAST_CODES)
-def test_neurons_below_their_least_code_are_silent_as_in_the_integer_model(isa: str, name: str) -> None:
-    network = wide_network(seed=len(name), **LEAST_CODES[name])
-    engine, images = Engine(network), images_for(network, 2)
-    assert_equal_everywhere(network, engine, images)
-    for (block, point), codes in engine.watch(images).trace.codes.items():
-        fired = np.abs(codes[codes != 0])
-        assert not len(fired) or fired.min() >= network.min_code(point, block), (block, point)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
@@ -135,9 +72,9 @@ def test_layers_driven_by_events_equal_the_integer_model(isa: str, fields: dict[
     assert_equal_everywhere(promised, Engine(promised, 1, low_memory=True), images)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_low_memory_changes_no_answer(isa: str, name: str) -> None:
-    network = wide_network(seed=len(name), **NETWORKS[name])
+    network = wide_network(seed=len(name), **SHAPES[name])
     assert_equal_everywhere(network, Engine(network, 2, low_memory=True), images_for(network, 2))
 
 
