@@ -25,7 +25,7 @@ from tests.ops.conftest import ISAS, run_on
 
 Run = Callable[[Network, Pixels], Watched]
 
-# Odd widths, one head, many heads, channels beside every vector width; each coding; 8-bit weights; delays; long windows.
+# Odd widths, one head, many heads, channels beside vector widths; each coding; 8-bit weights; delays; long windows.
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},
     "odd": {"width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},

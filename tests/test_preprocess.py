@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lapis import preprocess
+from lapis import models, preprocess
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, UnreadableImageError, decode_image, read_image
 from tests.resize_reference import resize
@@ -102,7 +103,7 @@ def test_a_record_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("image", [np.zeros((4, 4)), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), dtype=np.uint8)])
 def test_what_is_no_image_is_refused(image: Any) -> None:
-    with pytest.raises(LapisError, match="images are"):
+    with pytest.raises(LapisError, match=r"images are|no pixel"):
         Preprocess(4).resize(image)
 
 
@@ -172,3 +173,29 @@ def test_a_program_is_refused_before_anything_runs_it() -> None:
 def test_a_name_with_a_zero_byte_is_one_error() -> None:
     with pytest.raises(UnreadableImageError, match="null"):
         read_image("a\0b.png")
+
+
+def test_a_program_in_an_image_does_not_run_and_other_formats_are_named(tmp_path: Path) -> None:
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    # IPTC around PostScript: Pillow's plugin for it opens any file inside itself.
+    record = b"\x1c\x08\x0a" + len(script).to_bytes(2, "big") + script
+    fields = b"".join(
+        b"\x1c" + bytes([section, number]) + len(value).to_bytes(2, "big") + value
+        for section, number, value in (
+            (3, 20, b"\x00\x09"), (3, 30, b"\x00\x09"), (3, 60, b"\x01\x00"), (3, 120, b"\x01"),
+        )
+    )  # fmt: skip
+    for data, words in (
+        (fields + record, "it is not an image"),
+        (script, "PostScript"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "pillow-heif"),
+    ):
+        (tmp_path / "photo.jpg").write_bytes(data)
+        with pytest.raises(LapisError, match=words):
+            read_image(tmp_path / "photo.jpg")
+
+
+def test_a_picture_given_as_a_model_is_called_a_picture(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "ok.jpg")
+    with pytest.raises(LapisError, match="is a JPEG image, not a network"):
+        models.load(tmp_path / "ok.jpg")
