@@ -23,9 +23,8 @@ static int32_t distance(void) {
 }
 
 static int32_t layer(int32_t repeats) {
-    const lapis_layer layer = {weight, scale, shift};
-    return lapis_engine_linear(&layer, TOKENS, INPUTS, OUTPUTS, codes, 0, WINDOW, 0, 1, 0, WINDOW, 1, NULL, NULL, 20, out,
-                               NULL, repeats, NULL);
+    return lapis_engine_linear(weight, scale, shift, TOKENS, INPUTS, OUTPUTS, codes, 0, WINDOW, 0, 1, 0, WINDOW, 1, NULL,
+                               NULL, 20, out, NULL, repeats, NULL);
 }
 
 int main(int count, char **words) {

@@ -108,7 +108,7 @@ def test_the_engine_answers_the_test_vector(name: str, tmp_path: Path) -> None:
 def test_every_code_of_real_images_equals_the_session(name: str, tmp_path: Path) -> None:
     session = Session(NAME)
     pictures = list(load_sample().images[:REAL_IMAGES])
-    file = ROOT / "src/lapis/assets" / f"{NAME}.safetensors"
+    file = ROOT / "models" / f"{NAME}.safetensors"
     (answer,) = run(name, [Job(file, pictures)], tmp_path)
     expected = session.watch_integers(pictures)
     assert answer["logits"] == [[str(logit) for logit in row] for row in expected.logits]
