@@ -94,6 +94,6 @@ def test_every_operation_on_floats_is_the_same_on_every_device(imitated: tuple[T
 
 
 def test_the_imitation_would_notice_a_product_that_needs_float32(network: Network) -> None:
-    product: Callable[[], Tensor] = lambda: torch.full((1, 1), 257.0) @ torch.full((1, 1), 1.0)
+    product: Callable[[], Tensor] = lambda: torch.full((1, 1), 257.0) @ torch.full((1, 1), 1.0)  # noqa: E731
     with Imitated(7):
         assert float(product()) != 257.0

@@ -11,7 +11,7 @@ from lapis.ops.gpu.cards import card_of
 
 triton = pytest.importorskip("triton", reason="triton is not installed: pip install triton")
 
-from tests.ops.gpu.compile_for_cards import SHARED_LIMIT, TARGETS, Usage, compile_for, kernels
+from tests.ops.gpu.compile_for_cards import SHARED_LIMIT, TARGETS, Usage, compile_for, kernels  # noqa: E402
 
 # By what a kernel does: the instruction that it must have on each target.
 EXPECTED = {
