@@ -40,7 +40,7 @@ from lapis._util.machine import thread_count
 from lapis.config import preset
 from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
-from lapis.nn.model import LapisViT
+from lapis.nn import LapisViT, calibrate
 from lapis.ops.attention import native as attention_native
 from lapis.ops.attention import reference as attention_reference
 from lapis.ops.integer_attention import native as integer_native
@@ -281,6 +281,7 @@ def _training_step() -> Task:
 def _stepper(relation: Any, images: Tensor, labels: Tensor) -> Callable[[], float]:
     torch.manual_seed(0)
     model = LapisViT(preset("lapis_tiny", image_size=96, classes=10, relation=relation))
+    calibrate(model, images)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     def step() -> float:

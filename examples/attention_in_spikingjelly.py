@@ -13,7 +13,7 @@ from spikingjelly.activation_based import encoding, functional, layer, op_counte
 from torch import Tensor, nn
 
 from lapis.bridges.spikingjelly import FirstSpikeNode, SpikingAttention, counting_rules, integrate
-from lapis.nn import LapisAttention
+from lapis.nn import LapisAttention, calibrate
 
 WINDOW, SIDE, PATCH, WIDTH = 7, 12, 3, 24
 STEPS, BATCH = 60, 32
@@ -66,7 +66,7 @@ def main() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     network = Network()
-    network(bars(BATCH, generator)[0])  # the steps of all neurons are found from the first batch
+    calibrate(network, bars(BATCH, generator)[0], missing_only=True)  # finds the steps of all neurons
     functional.reset_net(network)
     optimizer = torch.optim.AdamW(network.parameters(), lr=5e-3)
     losses = []

@@ -12,7 +12,7 @@ from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.data.loader import PixelBatch
 from lapis.energy import energy_of
 from lapis.errors import LapisError
-from lapis.nn import LapisViT
+from lapis.nn import LapisViT, calibrate
 from lapis.preprocess import Preprocess
 from lapis.train.evaluate import evaluate
 
@@ -28,7 +28,9 @@ def some_batches() -> list[PixelBatch]:
 
 def network(config: LapisConfig = SMALL) -> DeployedEvaluator:
     torch.manual_seed(0)
-    return DeployedEvaluator(LapisViT(config), Preprocess(8))
+    model = LapisViT(config)
+    calibrate(model, torch.randn(4, 3, 8, 8))
+    return DeployedEvaluator(model, Preprocess(8))
 
 
 def test_counts_agree_with_torch() -> None:

@@ -228,7 +228,9 @@ def test_a_learning_node_finds_its_step_and_every_parameter_gets_a_gradient(brid
     from spikingjelly.activation_based import functional
 
     functional.set_step_mode(net, "m")
-    spikes = net(torch.randn(5, 3, 6, 8))
+    currents = torch.randn(5, 3, 6, 8)
+    calibrate(net, currents, missing_only=True)
+    spikes = net(currents)
     assert set(spikes.unique().tolist()) == {0.0, 1.0}
     assert int(spikes.sum(0).max()) == 1
     bridge.integrate(spikes).square().sum().backward()

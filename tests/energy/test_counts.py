@@ -98,11 +98,12 @@ def test_deliveries_equal_a_walk_over_every_spike(seed: int) -> None:
 
 def test_deliveries_of_a_real_network_equal_the_walk() -> None:
     torch = pytest.importorskip("torch")
-    from lapis.nn.model import LapisViT
+    from lapis.nn import LapisViT, calibrate
 
     torch.manual_seed(0)
-    network = LapisViT(SMALL).eval()
-    trace = network.watch(torch.randn(2, 3, SMALL.image_size, SMALL.image_size)).trace
+    network, images = LapisViT(SMALL).eval(), torch.randn(2, 3, SMALL.image_size, SMALL.image_size)
+    calibrate(network, images)
+    trace = network.watch(images).trace
     tally = _tally(trace)
     assert any(tally.fired.values())
     assert deliveries(SMALL, tally) == _walk(SMALL, trace)

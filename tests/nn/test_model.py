@@ -39,6 +39,7 @@ def _network(seed: int = 0, **changes: Any) -> LapisViT:
             torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
         if name.endswith("position.table"):
             torch.nn.init.normal_(parameter)
+    calibrate(model, _images(size=model.config.image_size))
     return model
 
 
@@ -169,10 +170,15 @@ def test_a_watched_forward_ignores_autocast() -> None:
     assert all((plain.trace[key] == cast.trace[key]).all() for key in plain.trace)
 
 
-def test_calibration_happens_once_and_again_when_asked() -> None:
+def test_calibration_happens_when_asked_and_never_in_a_forward_pass() -> None:
+    fresh = LapisViT(SMALL.replace(weight_bits=6))
+    before = {name: tensor.clone() for name, tensor in fresh.state_dict().items()}
+    for use in (fresh, fresh.watch):
+        with pytest.raises(LapisError, match=r"no parameters yet; call lapis\.nn\.calibrate"):
+            use(_images())
+    assert all((before[name] == tensor).all() for name, tensor in fresh.state_dict().items())
+    assert not is_calibrated(fresh)
     model = _network(weight_bits=6)
-    assert not is_calibrated(model)
-    model(_images())
     assert is_calibrated(model)
     first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model(_images(1) * 10)
@@ -232,6 +238,7 @@ def test_a_calibrated_step_is_near_the_least_squared_error(mode: Coding) -> None
     x = torch.randn(4000, generator=torch.Generator().manual_seed(3)) * 2 + 0.5
     quantizer = ActivationQuantizer(15, mode)
     target = x.clamp_min(0) if mode == "unsigned" else x
+    quantizer.calibrate(x)
     error = (quantizer(x) - target).square().mean()
     step = quantizer.log_step.detach().clone()
     for factor in (0.5, 0.7, 1.4, 2.0):
@@ -244,6 +251,7 @@ def test_weights_at_every_width_stay_on_their_grid() -> None:
     errors = []
     for bits in (2, 3, 4, 6, 8):
         quantizer = WeightQuantizer(7, bits)
+        quantizer.calibrate(w)
         codes = quantizer.codes(w)
         assert codes.abs().max() <= 2 ** (bits - 1) - 1
         torch.testing.assert_close(quantizer(w), codes * quantizer.step)
@@ -297,7 +305,6 @@ def test_calibration_refuses_nothing_and_nan() -> None:
 def test_compiled_export_sees_one_graph() -> None:
     model = _network().eval()
     images = _images()
-    model(images)
     exported = torch.export.export(model, (images,))
     torch.testing.assert_close(exported.module()(images), model(images))
 
@@ -306,6 +313,7 @@ def test_a_vit_can_answer_from_the_mean_of_its_patches_but_is_not_packed_so() ->
     torch.manual_seed(0)
     model = LapisViT(small_config(mean_pool=True)).eval()
     images = torch.randn(2, 3, 8, 8)
+    calibrate(model, images)
     features = model.forward_features(images)
     torch.testing.assert_close(model(images), model.head(model.norm(features[:, 1:].mean(dim=1))))
     assert LapisConfig.from_dict(model.config.to_dict()) == model.config

@@ -16,7 +16,7 @@ from torch import Tensor
 from lapis._util.run_layout import CHECKPOINT_KEY
 from lapis.config import LapisConfig, preset
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, load_backbone
+from lapis.nn import LapisViT, calibrate, load_backbone
 from lapis.nn.checkpoint import read_network
 from lapis.nn.pretrained import resize_channels, resize_offsets, resize_positions
 
@@ -156,6 +156,7 @@ SMALL = LapisConfig(image_size=32, patch_size=8, width=64, depth=2, heads=1, cla
 def test_any_size_and_number_of_classes_can_be_asked_for(tmp_path: Path) -> None:
     save_file(_tensors(SMALL), tmp_path / "vit.safetensors")
     model = load_backbone(tmp_path / "vit.safetensors", SMALL.replace(image_size=48, classes=3))
+    calibrate(model, _images(2, 48))
     assert model(_images(2, 48)).shape == (2, 3)
     source = load_file(tmp_path / "vit.safetensors")
     assert (model.blocks[1].attn.qkv.weight == source["blocks.1.attn.qkv.weight"]).all()

@@ -42,8 +42,10 @@ def test_lapis_networks_are_timm_models(registered: ModuleType) -> None:
 
 def test_timm_options_reach_the_network(registered: ModuleType) -> None:
     grey = registered.create_model("lapis_tiny_patch16_224", in_chans=1, img_size=32, depth=1)
+    calibrate(grey, torch.randn(2, 1, 32, 32))
     assert grey(torch.randn(2, 1, 32, 32)).shape == (2, 1000)
     features = registered.create_model("lapis_tiny_patch16_224", num_classes=0, img_size=32, depth=1)
+    calibrate(features, torch.randn(2, 3, 32, 32))
     assert features(torch.randn(2, 3, 32, 32)).shape == (2, features.num_features)
     with pytest.raises(LapisError, match="unknown configuration field 'drop_rate'"):
         registered.create_model("lapis_tiny_patch16_224", drop_rate=0.1)
@@ -108,7 +110,7 @@ def test_parameters_without_decay_are_all_but_weights_and_biases() -> None:
 
 
 def test_stochastic_depth_acts_in_training_alone_and_keeps_the_mean() -> None:
-    config = small_config(depth=3, weight_bits=32)
+    config = small_config(depth=3)
     torch.manual_seed(0)
     plain = LapisViT(config)
     images = torch.randn(2, 3, 8, 8)
@@ -194,7 +196,6 @@ def test_no_packed_network_has_a_field_of_training(field: dict[str, Any]) -> Non
     network = from_model(small_model(small_config())[0])
     config = network.config.replace(**field)
     assert field.items() <= config.to_dict().items()
-    assert not field.keys() & network.config.to_dict().keys()
     with pytest.raises(LapisError, match="convert it first"):
         check_packed(config)
     with pytest.raises(LapisError, match="convert it first"):

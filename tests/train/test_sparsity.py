@@ -16,6 +16,7 @@ from lapis import models
 from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, STATE_FILE
 from lapis.config import MinCodeByPoint
 from lapis.errors import LapisError
+from lapis.nn import calibrate
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
@@ -191,8 +192,8 @@ def test_silence_goes_where_weights_say_it_is_cheap() -> None:
 
 def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
     model, images = shaken_network(small_config())
+    calibrate(model, images)
     with torch.no_grad():
-        model(images)
         # Nothing of the last block's attention reaches the answer.
         model.blocks[-1].attn.proj.weight.zero_()
         model.blocks[-1].attn.proj.bias.zero_()

@@ -27,7 +27,7 @@ from lapis.deploy.network import Layer
 from lapis.deploy.thresholds import layer_thresholds
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention
-from lapis.nn.attention import join_heads, softmax_attention
+from lapis.nn.attention import join_heads
 from lapis.nn.linear import Linear
 from lapis.nn.quantizer import ActivationQuantizer, required
 from lapis.nn.relations import Relation
@@ -147,7 +147,7 @@ class FirstSpikeNode(_Node):
     """z = clamp(floor((V + bias)/s + 1/2), 0, T), sent as one spike at step T - z; step s and bias are learned.
 
     `neurons` is the size of the last axis. Coding "signed" has an ON and an OFF neuron for each, of which one may fire.
-    The step is found from the first window. A code below `min_code` stays silent.
+    `lapis.nn.calibrate` finds the step. A code below `min_code` stays silent.
     """
 
     def __init__(self, window: int, neurons: int, coding: Coding = "unsigned", min_code: int = 1) -> None:
@@ -219,8 +219,8 @@ class SpikingAttention(nn.Module, base.MultiStepModule):  # type: ignore[misc]
         arrived = F.linear(spikes, _synapses(layer.qkv, source))
         qkv = layer.split_heads(source.step * integrate(arrived) + layer.qkv.bias)  # (3, B, H, N, C)
         codes, v_codes = qk.codes(qkv[:2]), v.codes(qkv[2])
-        if not layer.relation.is_ready:
-            layer.relation.init_from_data(codes[0], codes[1], v.value(v_codes), softmax_attention(*qkv))
+        if layer.observer is not None:
+            layer.observer(layer, qkv, codes, v.value(v_codes))
         weights = cast(Relation, layer.relation).weights(codes[0], codes[1])  # (B, H, N, N)
         mixed = integrate(weights @ spike_train(v_codes, self.window, v.low < 0))  # (B, H, N, C), or 2 C
         if v.low < 0:

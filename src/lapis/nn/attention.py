@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,6 +27,8 @@ class Attention(nn.Module):
         self.qkv = Linear(config.width, 3 * config.width, config.weight_bits)
         self.proj = Linear(config.width, config.width, config.weight_bits)
         self.relation = make_relation(config, index)
+        # Sees q, k and v before and after their quantizers; `lapis.nn.calibrate` sets it.
+        self.observer: Callable[[Attention, Tensor, Tensor, Tensor], None] | None = None
         self.input = self.qk = self.v = self.readout = None
         if config.quantize:
             self.input = activation_quantizer(config, "attention_in", index)
@@ -40,10 +44,8 @@ class Attention(nn.Module):
         # Distance, exponential and row sums stay in float32 even under autocast.
         with torch.autocast(x.device.type, enabled=False):
             qk, v = self.code(qkv.float(), trace)  # (2, B, H, N, C), (B, H, N, C)
-            if not self.relation.is_ready:
-                position, (dense_q, dense_k, dense_v) = self.relation.position, qkv.float()
-                bias = None if position is None else position.bias()
-                self.relation.init_from_data(qk[0], qk[1], v, softmax_attention(dense_q, dense_k, dense_v, bias))
+            if self.observer is not None:
+                self.observer(self, qkv.float(), qk, v)
             y = self.mix(qk, v)  # (B, H, N, C)
         y = join_heads(y)  # (B, N, D)
         y = quantized(self.readout, y, trace, self.index, "readout")  # (B, N, D)

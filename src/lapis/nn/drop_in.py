@@ -26,7 +26,7 @@ class LapisAttention(Attention):
 
     `coding` says how negative values are coded. `fields` are fields of `LapisConfig`: relation, row_scale, readout,
     weight_bits, min_code and others. With row_scale="pow2", readout="spikes" and weight_bits=6 it is as deployed.
-    Steps and time constants are found from the first batch, or by `lapis.nn.calibrate(model, batches)`.
+    Steps and time constants are found by `lapis.nn.calibrate(model, images)`, before it is used.
     """
 
     def __init__(self, dim: int, heads: int, window: int = 15, coding: Coding = "signed", **fields: Any) -> None:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
+from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations import Mixer
 from lapis.positions import CLASS_ENTRIES
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from lapis.config import Coding, LapisConfig
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
 from lapis.ops.lsq.eager import plain_codes
 from lapis.ops.lsq.torch_native import lsq_codes, lsq_value
 from lapis.trace import Point, Trace
@@ -27,8 +27,36 @@ CALIBRATION_SAMPLE = 1 << 15
 CANDIDATES = torch.linspace(0.02, 1.0, 80)
 
 
+class Calibrated(nn.Module):
+    """A module that knows whether its steps or time constants have been found, and saves that in its file."""
+
+    ready: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        # The same fact for Python, so that a forward pass never waits for a tensor and compilers see a constant.
+        self.is_ready = False
+
+    def mark_ready(self, ready: bool = True) -> None:
+        self.ready.fill_(ready)
+        self.is_ready = ready
+
+    def check_ready(self) -> None:
+        """Refuse to compute before the steps or time constants have been found."""
+        if not self.is_ready:
+            raise LapisError(
+                f"{type(self).__name__} has no parameters yet; call lapis.nn.calibrate(model, images) before the "
+                "network is used, or load a trained network"
+            )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.is_ready = bool(self.ready)
+
+
 class Quantizer(Calibrated):
-    """The base of activation and weight quantizers: a step, found from the first data unless it was loaded."""
+    """The base of activation and weight quantizers: a step, found by `lapis.nn.calibrate` unless it was loaded."""
 
     def __init__(self, step_shape: tuple[int, ...], low: int, high: int) -> None:
         super().__init__()
@@ -87,10 +115,9 @@ class ActivationQuantizer(Quantizer):
 
     def _prepare(self, x: Tensor) -> Tensor:
         x = x.float()
-        if not self.is_ready:
-            self.calibrate(x)
         if self.observer is not None and not torch.compiler.is_compiling():
             self.observer(self, x)
+        self.check_ready()
         return x
 
     def _grad_scale(self, x: Tensor) -> float:
@@ -141,16 +168,14 @@ class WeightQuantizer(Quantizer):
         super().__init__((channels, 1), -largest, largest)
 
     def forward(self, weight: Tensor) -> Tensor:
-        if not self.is_ready:
-            self.calibrate(weight)
+        self.check_ready()
         scale = 1.0 / math.sqrt(weight.shape[1] * self.high)
         return lsq_value(weight.float(), self.step, None, self.low, self.high, scale)
 
     @torch.no_grad()
     def codes(self, weight: Tensor) -> Tensor:
         """The integer weights, int8."""
-        if not self.is_ready:
-            self.calibrate(weight)
+        self.check_ready()
         return lsq_codes(weight.float(), self.step, None, self.low, self.high, 1.0).to(torch.int8)
 
     @torch.no_grad()

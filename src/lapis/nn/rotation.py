@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention
+from lapis.nn.calibrate import calibrate, calibrate_weights
 from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
 from lapis.nn.relations import Pairwise
@@ -45,7 +46,7 @@ def rotate_basis(model: LapisViT, images: Tensor) -> None:
         heads = torch.cat([part / _root_mean_square(part) for part in seen], dim=1)
         rotate_values(block.attn, _sparse_rotations(heads, keep_mean=False))
     _forget_steps(model)
-    model.eval()(images)
+    calibrate(model.eval(), images, missing_only=True)
 
 
 @torch.no_grad()
@@ -63,6 +64,7 @@ def find_positive_values(model: LapisViT, images: Tensor) -> None:
         shift = (shifts * scales[..., 0]).flatten()
         block.attn.qkv.bias[-len(shift) :].add_(shift)
         block.attn.proj.bias.sub_(block.attn.proj.weight @ shift)
+    calibrate_weights(model)
 
 
 @torch.no_grad()

@@ -47,7 +47,7 @@ def shift_to_unsigned(model: LapisViT, batches: Iterable[Tensor]) -> LapisViT:
             _offset(quantizer).zero_()
             quantizer.mark_ready(False)
     shifted = fold_offsets(twin)
-    shifted(torch.cat(images).float())  # finds the steps of v and the readout, which get other values than before
+    calibrate(shifted, images, missing_only=True)  # v and the readout get other values than before
     return shifted
 
 

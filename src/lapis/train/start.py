@@ -60,7 +60,7 @@ def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = No
         elif recipe.shift_to_unsigned:
             model = shift_to_unsigned(model, [images])
         else:
-            model.eval()(images)
+            calibrate(model.eval(), images, missing_only=True)
     if recipe.remove_value_mean:
         remove_value_mean(model, images)
     if recipe.sparsity.rotate_basis:

@@ -16,7 +16,7 @@ from lapis.deploy.leak import leak_factor, time_constant
 from lapis.deploy.network import Block, Leak
 from lapis.deploy.schema import LONGEST_DELAY
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
+from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations.base import Mixer, Relation
 from lapis.ops.affinity.eager import log_affinity
 from lapis.ops.attention.torch_native import attention

@@ -17,7 +17,7 @@ from lapis.config import LapisConfig
 from lapis.deploy.leak import membranes
 from lapis.deploy.network import Affinities, Block, Shifts
 from lapis.errors import LapisError
-from lapis.nn.calibrated import Calibrated
+from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations.base import Relation
 from lapis.nn.relations.distance import first_tau, fit_heads
 from lapis.ops.l1_distance.torch_native import l1_distance

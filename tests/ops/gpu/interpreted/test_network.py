@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lapis import native
-from lapis.nn import LapisViT
+from lapis.nn import LapisViT, calibrate
 from lapis.ops.gpu import choice
 from tests.networks import small_config
 
@@ -38,8 +38,8 @@ def test_a_network_of_two_blocks_learns_the_same(changes: dict[str, Any]) -> Non
     model = LapisViT(config)
     source = torch.Generator().manual_seed(1)
     images, labels = torch.randn(2, 3, 16, 16, generator=source), torch.tensor([0, 2])
-    with torch.no_grad(), choice.force("eager"):
-        model(images)  # finds steps and taus
+    with choice.force("eager"):
+        calibrate(model, images)
     mine, theirs = (gradients(model, images, labels, way) for way in ("words", "eager"))
     torch.testing.assert_close(mine[0], theirs[0], rtol=1e-5, atol=1e-6)
     assert mine[1].keys() == theirs[1].keys()
@@ -63,7 +63,7 @@ def test_the_kernels_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     model = LapisViT(small_config(depth=2, image_size=16, patch_size=8, width=16, heads=2, classes=3))
     images = torch.randn(1, 3, 16, 16)
     with torch.no_grad(), native.force(native.NONE):
-        model(images)  # finds the taus
+        calibrate(model, images)
         calls.clear()
         model(images)
     assert len(calls) == model.config.depth
