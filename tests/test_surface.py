@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lapis.errors import LapisError
 from lapis.trace import POINTS, Tally
+from tests.distilled import write_dense, write_photos
 from tests.docs.given import make
 from tests.networks import small_config, wide_network
 
@@ -102,6 +104,19 @@ def _train(place: Path, kind: Callable[[Path], str | Path]) -> None:
     assert (place / "run" / "best.safetensors").is_file()
 
 
+def _distill(place: Path, kind: Callable[[Path], str | Path]) -> None:
+    """Every path is taken before the pictures turn out to be too few."""
+    from lapis.train import distill
+
+    write_dense(place / "dense.safetensors")
+    write_photos(place / "photos", 3)
+    with pytest.raises(LapisError, match="3 images were found"):
+        distill(
+            kind(place / "dense.safetensors"), [kind(place / "photos")], kind(place / "m.safetensors"),
+            folder=kind(place / "runs"),
+        )  # fmt: skip
+
+
 def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
     """Save, load and open, packed and as a checkpoint."""
     from lapis import Session, models, pack
@@ -155,6 +170,10 @@ TAKES_PATHS = {
     "lapis.pack.save:path": _networks,
     "lapis.models.load:source": _networks,
     "lapis.load:source": _networks,
+    "lapis.train.distill:source": _distill,
+    "lapis.train.distill:images": _distill,
+    "lapis.train.distill:file": _distill,
+    "lapis.train.distill:folder": _distill,
     "lapis.train.train:data": _train,
     "lapis.train.train:out": _train,
     "lapis.energy.load_costs:name_or_file": _energy,

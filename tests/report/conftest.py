@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -137,6 +138,45 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return FineTuneResults(
         folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about
     )
+
+
+@pytest.fixture(scope="session")
+def distill_results(finetune_results: Any) -> Any:
+    """Results of a distillation as they could be, with random logits in the place of the dense network's."""
+    from lapis.report.distill import DistillResults
+
+    found = finetune_results
+    dense = np.random.default_rng(1).normal(0, 2, (len(found.held_out), 3)).astype(np.float32)
+    held_aside = replace(found.held_out, labels=dense.argmax(axis=1))
+    same = int((found.answers.predicted == held_aside.labels[found.answers.indices]).sum())
+    answers = replace(
+        found.answers,
+        labels=held_aside.labels[found.answers.indices],
+        evaluation=replace(found.answers.evaluation, correct=same),
+    )
+    stages = [
+        {
+            "stage": stage,
+            "steps": steps,
+            "minutes": steps / 40,
+            "images": len(held_aside),
+            "agreement": agreement,
+            "kl": kl,
+            "block_errors": [scale * (0.3 + 0.05 * block) for block in range(12)],
+        }
+        for stage, steps, agreement, kl, scale in (
+            ("calibrated", 0, 4.0, 5.4, 1.0),
+            ("blocks", 700, 74.1, 0.61, 0.2),
+            ("whole", 600, 81.3, 0.31, 0.25),
+        )
+    ]
+    about = {
+        "source": "deit_tiny_patch16_224", "folder": "tiny_distill", "train_images": 570, "held_aside_images": 12,
+        "unreadable": ["bad.png is no image"], "image_size": 224, "classes": 1000, "window": 15, "weight_bits": 6,
+        "engine": "numpy", "labelled": {"images": 1000, "deployed": 63.4, "dense": 70.8},
+        "verified": {"passed": True, "text": "0 of 1,234,567 codes differ between spikes and the integer model"},
+    }  # fmt: skip
+    return DistillResults(found.file, found.preprocess, held_aside, answers, dense, stages, about)
 
 
 @pytest.fixture

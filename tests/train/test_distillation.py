@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,60 +13,63 @@ from PIL import Image
 from lapis import Session
 from lapis.data.unlabelled import find_images, load_list
 from lapis.errors import LapisError
-from lapis.nn import save_network
+from lapis.nn import import_timm
 from lapis.train import distillation as module
-from lapis.train.distillation import Stage, distill
-from tests.networks import small_config, small_model
+from lapis.train.distillation import Distilled, distill
+from tests.distilled import shorten, write_dense, write_photos
 
-CONFIG = small_config(image_size=32, patch_size=8, classes=7, width=16, depth=3)
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        yield
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("photos")
-    draw = np.random.default_rng(0)
-    for index in range(60):
-        (folder / str(index % 3)).mkdir(exist_ok=True)
-        small = Image.fromarray(draw.integers(0, 255, (6, 7, 3), np.uint8))
-        small.resize((48, 40), Image.Resampling.BICUBIC).save(folder / str(index % 3) / f"{index}.png")
+    """Pictures, one of which cannot be read."""
+    folder = write_photos(tmp_path_factory.mktemp("photos"))
+    (folder / "0" / "bad.png").write_bytes(b"no image")
     return folder
 
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("models") / "dense.safetensors"
-    save_network(path, small_model(CONFIG.dense())[0])
-    return str(path)
+    return write_dense(tmp_path_factory.mktemp("models") / "dense.safetensors")
 
 
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH", 8)
-    stages = {"blocks": Stage(2e-3, 12, 0.5), "whole": Stage(5e-4, 6, 0.5, tokens=0.1, average=0.9)}
-    monkeypatch.setattr(module, "STAGES", {**stages, "silence": Stage(5e-4, 6, 0.5, tokens=0.1)})
+@pytest.fixture(scope="module")
+def finished(
+    dense: str, photos: Path, tmp_path_factory: pytest.TempPathFactory, few_steps: None
+) -> tuple[Distilled, list[str]]:
+    """A distillation, and what it reported."""
+    lines: list[str] = []
+    result = distill(
+        dense, [photos], tmp_path_factory.mktemp("out") / "m.safetensors", report=lambda step, text: lines.append(text)
+    )
+    assert result is not None
+    return result, lines
 
 
 def test_a_dense_network_becomes_a_packed_one_that_is_nearer_than_calibration(
-    dense: str, photos: Path, tmp_path: Path
+    finished: tuple[Distilled, list[str]],
 ) -> None:
-    lines: list[tuple[str, str]] = []
-    result = distill(dense, [photos], tmp_path / "m.safetensors", report=lambda *line: lines.append(line))
-    assert result is not None
+    result, lines = finished
     assert sum(result.after["block_errors"]) < sum(result.before["block_errors"])
     assert result.after["kl"] < result.before["kl"]
-    assert {"blocks", "whole"} == set(result.summaries)
+    assert ["blocks", "whole"] == list(result.summaries) == list(result.nearness)
     session = Session(result.file)
     answers = session.run(list(result.held_aside.paths)).argmax(axis=1)
-    agreement = 100 * np.mean(answers == result.held_aside.labels)
+    agreement = 100 * np.mean(answers == result.dense_logits.argmax(axis=1))
     assert agreement == pytest.approx(result.summaries["whole"]["top1"])
-    assert any("GB of memory" in text for _, text in lines)
+    assert any("GB of memory" in text for text in lines)
 
 
 def test_a_stopped_distillation_continues_bit_for_bit(
-    dense: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Distilled, list[str]], dense: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = distill(dense, [photos], tmp_path / "once.safetensors")
-    assert once is not None
+    once, _ = finished
     train, calls = module.train_or_resume, []
 
     def stopped_after_blocks(recipe: Any, *arguments: Any) -> dict[str, Any]:
@@ -82,10 +86,10 @@ def test_a_stopped_distillation_continues_bit_for_bit(
     assert again.file.read_bytes() == once.file.read_bytes()
 
 
-def test_a_goal_adds_a_stage_that_silences_values(dense: str, photos: Path, tmp_path: Path) -> None:
-    busy = distill(dense, [photos], tmp_path / "a.safetensors")
-    rare = distill(dense, [photos], tmp_path / "b.safetensors", goal=0.4)
-    assert busy is not None
+def test_a_goal_adds_a_stage_that_silences_values(
+    finished: tuple[Distilled, list[str]], dense: str, photos: Path, tmp_path: Path
+) -> None:
+    busy, rare = finished[0], distill(dense, [photos], tmp_path / "b.safetensors", goal=0.4)
     assert rare is not None
     points = ("attention_in", "v", "readout", "mlp_in")
     before, after = (
@@ -96,7 +100,10 @@ def test_a_goal_adds_a_stage_that_silences_values(dense: str, photos: Path, tmp_
 
 
 def test_a_timm_like_module_is_taken_from_memory(photos: Path, tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm", exc_type=ImportError)
+    try:
+        timm = import_timm()
+    except ImportError:
+        pytest.skip("timm is not installed: pip install timm")
     model = timm.models.vision_transformer.VisionTransformer(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=1, num_classes=5
     )
@@ -105,33 +112,35 @@ def test_a_timm_like_module_is_taken_from_memory(photos: Path, tmp_path: Path) -
     assert Session(result.file).config.classes == 5
 
 
-def test_unreadable_images_are_reported_and_left_out(dense: str, photos: Path, tmp_path: Path) -> None:
-    bad = photos / "0" / "bad.png"
-    bad.write_bytes(b"no image")
-    lines: list[str] = []
-    distill(dense, [photos], tmp_path / "m.safetensors", report=lambda step, text: lines.append(text))
-    bad.unlink()
+def test_unreadable_images_are_reported_and_left_out(finished: tuple[Distilled, list[str]]) -> None:
+    result, lines = finished
     assert any("left out" in line and "bad.png" in line for line in lines)
-    listed = load_list(tmp_path / "m_distill" / "images.json")
+    listed = load_list(result.plan.folder / "images.json")
+    assert len(listed.unreadable) == 1
     assert all(path.name != "bad.png" for path in (*listed.train.paths, *listed.held_aside.paths))
 
 
 def test_minutes_decide_the_steps() -> None:
     seconds = {"blocks": 2.0, "whole": 3.0}
-    assert module._steps(["blocks", "whole"], seconds, None) == {"blocks": 12, "whole": 6}
+    assert module._steps(["blocks", "whole"], seconds, None) == {"blocks": 24, "whole": 6}
     steps = module._steps(["blocks", "whole"], seconds, 20)
     assert sum(steps[name] * seconds[name] for name in steps) == pytest.approx(20 * 60, rel=0.01)
     # A short time goes to the first stage alone.
     assert list(module._steps(["blocks", "whole"], seconds, 2)) == ["blocks"]
 
 
-def test_folders_without_images_and_other_choices_are_refused(dense: str, photos: Path, tmp_path: Path) -> None:
+def test_folders_without_images_and_other_choices_are_refused(
+    finished: tuple[Distilled, list[str]], dense: str, photos: Path, tmp_path: Path
+) -> None:
     with pytest.raises(LapisError, match="is not a folder"):
         find_images([tmp_path / "missing"])
     with pytest.raises(LapisError, match="holds no images"):
         find_images([tmp_path])
-    assert distill(dense, [photos], tmp_path / "m.safetensors") is not None
-    with pytest.raises(LapisError, match="another minutes"):
-        distill(dense, [photos], tmp_path / "m.safetensors", minutes=3)
+    with pytest.raises(LapisError, match="another choice of minutes"):
+        distill(dense, [photos], finished[0].file, minutes=3)
+    with pytest.raises(LapisError, match="another choice of images"):
+        distill(dense, [photos / "0"], finished[0].file)
     with pytest.raises(LapisError, match="3 class names"):
         distill(dense, [photos], tmp_path / "n.safetensors", class_names=("a", "b", "c"))
+    with pytest.raises(LapisError, match="a spiking network already"):
+        distill(finished[0].file, [photos], tmp_path / "n.safetensors")

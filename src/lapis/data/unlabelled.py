@@ -16,7 +16,7 @@ import numpy as np
 
 from lapis._util.files import read_json, write_text
 from lapis.data.class_folders import is_image
-from lapis.data.images import FileImages, Labels
+from lapis.data.images import FileImages
 from lapis.errors import LapisError
 
 # Of all images, one in twenty is held aside, but no more than a test needs.
@@ -26,10 +26,11 @@ LEAST_IMAGES = 40
 
 @dataclass(frozen=True)
 class UnlabelledImages:
-    """Images to learn from, and images that are held aside."""
+    """Images to learn from, and images that are held aside; `unreadable` says why others were left out."""
 
     train: FileImages
     held_aside: FileImages
+    unreadable: tuple[str, ...] = ()
 
 
 def find_images(folders: Sequence[Path]) -> list[Path]:
@@ -56,11 +57,9 @@ def split_images(paths: Sequence[Path], classes: Sequence[str], seed: int = 0) -
     return UnlabelledImages(*(_images([paths[i] for i in part], classes) for part in (order[held:], order[:held])))
 
 
-def drop_unreadable(
-    images: UnlabelledImages, report: Callable[[str], None], progress: Callable[[int], None]
-) -> UnlabelledImages:
-    """Without the images that cannot be decoded; each is reported."""
-    parts, done = [], 0
+def drop_unreadable(images: UnlabelledImages, progress: Callable[[int], None]) -> UnlabelledImages:
+    """Without the images that cannot be decoded."""
+    parts, unreadable, done = [], [], 0
     for part in (images.train, images.held_aside):
         kept = []
         for index in range(len(part)):
@@ -68,22 +67,23 @@ def drop_unreadable(
                 part.read(index)
                 kept.append(index)
             except LapisError as error:
-                report(str(error))
+                unreadable.append(str(error))
             done += 1
             progress(done)
         parts.append(part.select(np.asarray(kept, np.int64)))
     if not len(parts[0]) or not len(parts[1]):
         raise LapisError("too few of the images can be read; repair them or name other folders")
-    return UnlabelledImages(*parts)
+    return UnlabelledImages(*parts, tuple(unreadable))
 
 
-def save_list(file: Path, images: UnlabelledImages, answers: Labels) -> None:
+def save_list(file: Path, images: UnlabelledImages) -> None:
     """Write which images are used, and the dense network's answer to each that is held aside."""
     content = {
         "classes": list(images.train.classes),
         "train": [str(path) for path in images.train.paths],
         "held_aside": [str(path) for path in images.held_aside.paths],
-        "answers": [int(answer) for answer in answers],
+        "answers": [int(answer) for answer in images.held_aside.labels],
+        "unreadable": list(images.unreadable),
     }
     write_text(file, json.dumps(content, indent=0) + "\n")
 
@@ -95,9 +95,10 @@ def load_list(file: Path) -> UnlabelledImages:
         classes = tuple(map(str, content["classes"]))
         train, held = ([Path(path) for path in content[name]] for name in ("train", "held_aside"))
         answers = np.asarray(content["answers"], np.int64)
+        unreadable = tuple(map(str, content["unreadable"]))
     except (KeyError, TypeError, ValueError) as error:
         raise LapisError(f"{file} is not a list of images that lapis distill wrote ({error}); start anew") from error
-    return UnlabelledImages(_images(train, classes), FileImages(tuple(held), answers, classes))
+    return UnlabelledImages(_images(train, classes), FileImages(tuple(held), answers, classes), unreadable)
 
 
 def _images(paths: Sequence[Path], classes: Sequence[str]) -> FileImages:

@@ -154,7 +154,7 @@ def write_finetune_page(path: Path, results: FineTuneResults) -> dict[str, Any]:
     """Write the page and return its facts."""
     shown = facts(results)
     pictures = [
-        data_url(_small(results.preprocess.resize(results.held_out.read(int(results.answers.indices[place])))))
+        data_url(small_picture(results.preprocess.resize(results.held_out.read(int(results.answers.indices[place])))))
         for place in results.answers.worst(MISTAKES)
     ]
     data = shown | {"pictures": pictures, "shown_classes": SHOWN_CLASSES}
@@ -176,7 +176,7 @@ def _mistake(results: FineTuneResults, place: int) -> dict[str, Any]:
     }
 
 
-def _small(pixels: Pixels) -> Pixels:
+def small_picture(pixels: Pixels) -> Pixels:
     """A picture of a size that a page can hold."""
     image = Image.fromarray(pixels)
     image.thumbnail((PICTURE_SIDE, PICTURE_SIDE), Image.Resampling.BICUBIC)

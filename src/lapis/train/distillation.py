@@ -22,9 +22,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lapis import models, pack
-from lapis._util.files import read_json, remove_unfinished, write_text
+from lapis._util.files import read_json, remove_unfinished, write_atomically, write_text
 from lapis._util.progress import Display
 from lapis.config import DEPLOYED_BITS, LapisConfig
+from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.data.images import FileImages, Images
 from lapis.data.loader import Augment, TestBatches
 from lapis.data.unlabelled import UnlabelledImages, drop_unreadable, find_images, load_list, save_list, split_images
@@ -34,14 +35,16 @@ from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.objective import block_errors, make_objective
-from lapis.train.plan import SIGNED
+from lapis.train.plan import SIGNED, normalisation_name
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe, Sparsity
 from lapis.train.resume import train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
 from lapis.train.teacher import load_teacher
 
-PLAN_FILE, LIST_FILE, SOURCE_FILE, BEFORE_FILE = "plan.json", "images.json", "source.safetensors", "before.json"
+PLAN_FILE, LIST_FILE, SOURCE_FILE = "plan.json", "images.json", "source.safetensors"
+# How near a network is to the dense one: the calibrated network in the folder, a trained one in that of its stage.
+NEARNESS_FILE, LOGITS_FILE = "nearness.json", "dense_logits.npy"
 BATCH = 32
 # ImageNet's usual centre crop, which a file of weights does not record.
 CROP = 0.875
@@ -49,6 +52,7 @@ CROP = 0.875
 PROBED = 32
 
 ReportLine = Callable[[str, str], None]
+Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ STAGES = {
 }
 # A stage of fewer steps than this does not pay; its time goes to the first.
 LEAST_STEPS = 60
+SHOWN_UNREADABLE = 5
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,29 @@ class DistillPlan:
 
 @dataclass(frozen=True)
 class Distilled:
-    """The packed file, and how near it is to its dense source; see `lapis.report.distill` for the page."""
+    """The packed file, and how near it is to its dense source; see `lapis.report.distill` for the page.
+
+    `before` is of the calibrated network, `nearness` of the network after every stage. `dense_logits` (n, classes) are
+    the dense network's, of the images held aside.
+    """
 
     file: Path
     size: int
     plan: DistillPlan
     summaries: dict[str, dict[str, Any]]
     before: dict[str, Any]
-    after: dict[str, Any]
-    held_aside: FileImages
+    nearness: dict[str, dict[str, Any]]
+    images: UnlabelledImages
+    dense_logits: Logits
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """How near the network is after the last stage."""
+        return list(self.nearness.values())[-1]
+
+    @property
+    def held_aside(self) -> FileImages:
+        return self.images.held_aside
 
 
 def distill(
@@ -126,7 +145,7 @@ def distill(
     stage silence. `folder` holds the runs, the list of images and the plan; calling again continues them.
     """
     file = Path(file)
-    folder = Path(folder) if folder is not None else file.parent / f"{file.stem}_distill"
+    folder = runs_folder(file, folder)
     processes = processes or Processes(0, 1, choose_device("auto"))
     if processes.world > 1:
         raise LapisError("distillation runs in one process; its stages are recipes for lapis train under torchrun")
@@ -134,23 +153,38 @@ def distill(
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
         name = _source_name(source, folder)
-        listed = _list_images(name, [Path(each) for each in images], folder, class_names, quiet, report)
-        plan, before = _plan(name, folder, listed, minutes, goal, tuple(settings), processes, report)
+        folders = [Path(each) for each in images]
+        listed, logits = _list_images(name, folders, folder, class_names, quiet, report)
+        chosen = {
+            "source": name,
+            "images": [str(each.resolve()) for each in folders],
+            "class_names": list(class_names),
+            "minutes": minutes,
+            "goal": goal,
+            "settings": list(settings),
+        }
+        plan, before = _plan(chosen, folder, listed, logits, processes, report)
         summaries: dict[str, dict[str, Any]] = {}
+        nearness: dict[str, dict[str, Any]] = {}
         for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
             summary = train_or_resume(recipe, folder / LIST_FILE, plan.stage_folder(stage), processes, quiet)
             if summary["interrupted"]:
                 return None
             summaries[stage] = summary
+            nearness[stage] = _stage_nearness(plan.stage_folder(stage), recipe, listed.held_aside, logits)
             report(
                 stage,
                 f"stage {number} of {len(plan.stages)}: agrees on {summary['top1']:.1f} % of {summary['images']} "
-                f"images held aside, after {summary['steps']} steps, {summary['seconds'] / 60:.0f} min",
+                f"images held aside, KL {nearness[stage]['kl']:.3f}, after {summary['steps']} steps, "
+                f"{summary['seconds'] / 60:.1f} min",
             )
-        trained = models.load(plan.stage_folder(stage))
-        size = pack.save(file, trained.network)
-        after = _nearness(trained.torch(), recipe, listed.held_aside)
-    return Distilled(file, size, plan, summaries, before, after, listed.held_aside)
+        size = pack.save(file, models.load(plan.stage_folder(stage)).network)
+    return Distilled(file, size, plan, summaries, before, nearness, listed, logits)
+
+
+def runs_folder(file: Path, folder: str | Path | None) -> Path:
+    """Where the runs go: the folder that was chosen, or one beside the packed file."""
+    return file.parent / f"{file.stem}_distill" if folder is None else Path(folder)
 
 
 def _source_name(source: str | Path | nn.Module, folder: Path) -> str:
@@ -165,59 +199,81 @@ def _source_name(source: str | Path | nn.Module, folder: Path) -> str:
 
 def _list_images(
     source: str, folders: Sequence[Path], folder: Path, class_names: Sequence[str], quiet: bool, report: ReportLine
-) -> UnlabelledImages:
-    """The images of this distillation, with the dense network's answers to those held aside."""
+) -> tuple[UnlabelledImages, Logits]:
+    """The images of this distillation, and the dense network's logits (n, classes) of those held aside."""
     file = folder / LIST_FILE
     if file.is_file():
         listed = load_list(file)
+        logits = _load_logits(folder / LOGITS_FILE, len(listed.held_aside), len(listed.train.classes))
     else:
         opened = models.load(source)
+        if opened.config.quantize:
+            raise LapisError(f"{source} is a spiking network already; distillation starts from a dense ViT")
         classes = tuple(class_names) or opened.class_names or tuple(map(str, range(opened.config.classes)))
         if len(classes) != opened.config.classes:
             raise LapisError(f"{len(classes)} class names were given; {source} has {opened.config.classes} classes")
         paths = find_images(folders)
         with Display("read images", len(paths), quiet=quiet) as display:
             split = split_images(paths, classes)
-            listed = drop_unreadable(split, lambda line: report("images", f"left out: {line}"), display.update)
-        logits = dense_logits(opened.torch(), listed.held_aside, _preprocess(opened))
+            listed = drop_unreadable(split, display.update)
+        logits = network_logits(opened.torch(), listed.held_aside, dense_preprocess(opened))
         listed = replace(listed, held_aside=replace(listed.held_aside, labels=logits.argmax(axis=1)))
-        save_list(file, listed, listed.held_aside.labels)
+        write_atomically(folder / LOGITS_FILE, lambda out: np.save(out, logits))
+        save_list(file, listed)
+    for line in listed.unreadable[:SHOWN_UNREADABLE]:
+        report("images", f"left out: {line}")
+    if len(listed.unreadable) > SHOWN_UNREADABLE:
+        report("images", f"left out: {len(listed.unreadable)} images in all; {file} names them")
     report("images", f"{len(listed.train)} to learn from, {len(listed.held_aside)} held aside")
-    return listed
+    return listed, logits
 
 
-def _preprocess(opened: models.Model) -> Preprocess:
+def _load_logits(file: Path, images: int, classes: int) -> Logits:
+    try:
+        logits = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise LapisError(f"cannot read {file} ({error}); choose another --folder") from error
+    if logits.shape != (images, classes):
+        raise LapisError(f"{file} has shape {logits.shape}, expected {(images, classes)}; choose another --folder")
+    return np.asarray(logits, np.float32)
+
+
+def dense_preprocess(opened: models.Model) -> Preprocess:
+    """How the dense source takes its images."""
     return replace(opened.preprocess, crop=CROP) if opened.kind == "foreign" else opened.preprocess
 
 
-@torch.no_grad()
-def dense_logits(model: LapisViT, images: Images, preprocess: Preprocess) -> npt.NDArray[np.float32]:
-    """The logits (n, classes) of a network in torch, FP32."""
-    model.eval()
-    found = [model(normalise(pixels, preprocess)) for pixels, *_ in TestBatches(images, preprocess, 50)]
+def network_logits(model: LapisViT, images: Images, preprocess: Preprocess) -> Logits:
+    """The logits (n, classes) of a network in torch, in its deployed arithmetic if it has one."""
+    device = next(model.parameters()).device
+    network = DeployedEvaluator(model.eval(), preprocess)
+    found = [network(pixels) for pixels, *_ in TestBatches(images, preprocess, 50, device=device)]
     return torch.cat(found).float().cpu().numpy()
 
 
 def _plan(
-    source: str, folder: Path, images: UnlabelledImages, minutes: float | None, goal: float | None,
-    settings: tuple[str, ...], processes: Processes, report: ReportLine,
+    chosen: dict[str, Any], folder: Path, images: UnlabelledImages, logits: Logits, processes: Processes,
+    report: ReportLine,
 ) -> tuple[DistillPlan, dict[str, Any]]:  # fmt: skip
     """The plan that `folder` holds, or a new one from the measured time of a step."""
-    chosen = {"source": source, "minutes": minutes, "goal": goal, "settings": list(settings)}
+    source, goal, settings = chosen["source"], chosen["goal"], tuple(chosen["settings"])
     file = folder / PLAN_FILE
     if file.is_file():
         saved = read_json(file)
         changed = [name for name, value in chosen.items() if saved.get("chosen", {}).get(name) != value]
         if changed:
-            raise LapisError(f"{folder} was started with another {changed[0]}; repeat it, or choose another --folder")
-        measured, steps, before = saved["measured"], saved["steps"], read_json(folder / BEFORE_FILE)
+            name = changed[0].replace("_", " ")
+            raise LapisError(
+                f"{folder} was started with another choice of {name}; repeat it, or choose another --folder"
+            )
+        measured, steps, before = saved["measured"], saved["steps"], read_json(folder / NEARNESS_FILE)
     else:
         names = [name for name in STAGES if name != "silence" or goal is not None]
         trial = _recipes(source, folder, images, dict.fromkeys(names, 1), goal, settings)
         report("plan", "measuring a step of each stage")
-        measured, before = _measure(trial, images.held_aside, processes)
-        steps = _steps(names, measured["seconds"], minutes)
-        write_text(folder / BEFORE_FILE, json.dumps(before, indent=2) + "\n")
+        measured, before = _measure(trial, images.held_aside, logits, processes)
+        steps = _steps(names, measured["seconds"], chosen["minutes"])
+        write_text(folder / NEARNESS_FILE, json.dumps(before, indent=2) + "\n")
         write_text(file, json.dumps({"chosen": chosen, "measured": measured, "steps": steps}, indent=2) + "\n")
     stages = _recipes(source, folder, images, steps, goal, settings)
     plan = DistillPlan(source, folder, stages, steps, measured["seconds"], measured["memory_gb"])
@@ -244,7 +300,7 @@ def _recipes(
 ) -> dict[str, Recipe]:  # fmt: skip
     """The recipe of every stage; each starts from the one before."""
     opened = models.load(source)
-    preprocess, stages = _preprocess(opened), {}
+    preprocess, stages = dense_preprocess(opened), {}
     previous = source
     batch = min(BATCH, len(images.train))
     per_epoch = len(images.train) // batch
@@ -255,7 +311,9 @@ def _recipes(
             model=deployed_config(opened.config),
             stage="blocks" if name == "blocks" else "whole",
             start=previous,
-            data=Data("unlabelled", crop=preprocess.crop, calibrate=min(64, len(images.train))),
+            data=Data(
+                "unlabelled", normalisation_name(preprocess), preprocess.crop, calibrate=min(64, len(images.train))
+            ),
             augment=Augment(smallest_area=0.25),
             optim=Optim(
                 lr=stage.rate, weight_decay=0.01, batch=batch, epochs=count / per_epoch,
@@ -283,7 +341,7 @@ def deployed_config(dense: LapisConfig) -> LapisConfig:
 
 
 def _measure(
-    recipes: dict[str, Recipe], held_aside: FileImages, processes: Processes
+    recipes: dict[str, Recipe], held_aside: FileImages, logits: Logits, processes: Processes
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Seconds of a step of every stage, the memory of the largest, and how near the calibrated network is."""
     seconds: dict[str, float] = {}
@@ -294,7 +352,7 @@ def _measure(
         teacher = load_teacher(recipe, processes.device)
         student = prepare_student(recipe, probe, teacher)
         if not before:
-            before = _nearness(student, recipe, held_aside)
+            before = _nearness(student, recipe, held_aside, logits)
         objective = make_objective(student, teacher, recipe, probe)
         optimizer = torch.optim.AdamW(objective.parameters(), lr=0.0)
         for _ in range(2):  # the first pays for what is made once
@@ -314,18 +372,26 @@ def _probe_images(images: Images, recipe: Recipe, count: int) -> Tensor:
     return normalise(torch.cat([pixels for pixels, *_ in TestBatches(few, recipe.preprocess)]), recipe.preprocess)
 
 
-def _nearness(student: LapisViT, recipe: Recipe, held_aside: FileImages) -> dict[str, Any]:
+def _stage_nearness(folder: Path, recipe: Recipe, held_aside: FileImages, logits: Logits) -> dict[str, Any]:
+    """How near the network of a finished stage is; it is measured once."""
+    file = folder / NEARNESS_FILE
+    if not file.is_file():
+        found = _nearness(models.load(folder).torch(), recipe, held_aside, logits)
+        write_text(file, json.dumps(found, indent=2) + "\n")
+    return dict(read_json(file))
+
+
+def _nearness(student: LapisViT, recipe: Recipe, held_aside: FileImages, theirs: Logits) -> dict[str, Any]:
     """Agreement with the dense network on images held aside, KL(dense || student), and the error of every block."""
-    opened = models.load(recipe.distill.teacher)
-    dense = opened.torch()
-    ours, theirs = (dense_logits(model, held_aside, recipe.preprocess) for model in (student, dense))
-    probe = _probe_images(held_aside, recipe, PROBED)
+    ours = network_logits(student, held_aside, recipe.preprocess)
+    device = next(student.parameters()).device
+    probe = _probe_images(held_aside, recipe, PROBED).to(device)
     log_p, log_q = (F.log_softmax(torch.from_numpy(logits), dim=1) for logits in (ours, theirs))
     return {
         "images": len(held_aside),
         "agreement": 100 * float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean()),
         "kl": float(F.kl_div(log_p, log_q, reduction="batchmean", log_target=True)),
-        "block_errors": block_errors(student, dense, probe),
+        "block_errors": block_errors(student, models.load(recipe.distill.teacher).torch().to(device), probe),
     }
 
 

@@ -157,13 +157,18 @@ def _optim(stage: str, images: int, epochs: float, config: LapisConfig) -> Optim
 
 def _data(preprocess: Preprocess, images: SplitImages) -> Data:
     """The images, normalised as the start's were."""
+    return Data("folder", normalisation_name(preprocess), preprocess.crop, calibrate=min(64, len(images.train)))
+
+
+def normalisation_name(preprocess: Preprocess) -> str:
+    """What recipes call the normalisation of a start."""
     named = [name for name, rule in NORMALISATIONS.items() if rule == (preprocess.mean, preprocess.std)]
     if not named:
         raise LapisError(
             f"the start normalises images by mean {preprocess.mean} and std {preprocess.std}, which has no name here; "
             f"use a start with one of {', '.join(NORMALISATIONS)}"
         )
-    return Data("folder", named[0], preprocess.crop, calibrate=min(64, len(images.train)))
+    return named[0]
 
 
 def _distill(teacher: Model | None, student: LapisConfig) -> Distill:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from lapis.deploy.synthetic import random_network
 from lapis.report import explain
+from lapis.report.distill import write_distill_page
 from lapis.report.finetune import write_finetune_page
 from lapis.report.page import page as page_module
 from lapis.report.page import write_page
@@ -37,7 +38,7 @@ VIEWS: dict[str, dict[str, Any]] = {
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
 KINDS = (
     *("explain", "explain-large", "explain-cut", "explain-torch", "explain-recorded", "explain-shifts", "explain-live"),
-    *("demo", "finetune"),
+    *("demo", "finetune", "distill"),
 )
 # Text that a reader takes in at a glance: one line, never cut.
 LABELS = "button, th, td, label, summary, figcaption b, .class-share, .facts dt, .facts dd, .legend span, .thumb-name"
@@ -48,6 +49,7 @@ def pages(
     tmp_path_factory: pytest.TempPathFactory,
     demo_results: tuple[Any, Path],
     finetune_results: Any,
+    distill_results: Any,
     explain_torch: Callable[[str], Any],
     explain_deployed: Callable[[str], Any],
     explain_rule: Callable[..., Any],
@@ -67,6 +69,7 @@ def pages(
         write_page(files["explain-cut"], large)
     write_live_page(files["explain-live"], "lapis_tiny.cifar10")
     write_finetune_page(files["finetune"], finetune_results)
+    write_distill_page(files["distill"], distill_results)
     return files | {"demo": demo_results[1]}
 
 
