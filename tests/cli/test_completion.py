@@ -42,9 +42,9 @@ def test_commands_are_completed() -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_a_model_is_a_packaged_name_or_a_file(before: list[str]) -> None:
-    offered = _offered(*before, "lapis_tiny_c")
+    offered = _offered(*before, "lapis_tiny.c")
     # The file must come first: bash forgets what comes before it.
-    assert offered == [FILE, *(name for name in assets.names() if name.startswith("lapis_tiny_c"))]
+    assert offered == [FILE, *(name for name in assets.names() if name.startswith("lapis_tiny.c"))]
     assert len(offered) > 1
     assert _offered(*before, "runs/") == [FILE]
 

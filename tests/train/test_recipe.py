@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from lapis._util.overrides import keys
@@ -19,12 +17,11 @@ SMOKE = recipes.load("smoke")
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_opens_with_its_command_and_figures(name: str) -> None:
     recipe = recipes.load(name)
-    text = importlib.import_module(f"lapis.train.recipes.{name}").__doc__ or ""
+    text = recipes.documentation(name)
     assert recipe.name == name
     assert f"train {name}" in text
     for heading in ("Command:", "Expected:", "Ours:"):
         assert heading in text
-    assert recipes.summary(name) == text.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["cifar10_small", "cifar100_small"])

@@ -5,6 +5,7 @@ Every press of the tab key starts Python anew, so nothing here may load torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -30,8 +31,9 @@ class Named(click.ParamType):  # type: ignore[type-arg]
 
 
 def recipe_names() -> list[str]:
-    """The files of the recipes; `lapis.train.recipes` knows them too, but loads torch."""
-    return sorted(path.stem for path in (Path(lapis.__file__).parent / "train" / "recipes").glob("[!_]*.py"))
+    """The functions in the files of the recipes; `lapis.train.recipes` knows them too, but loads torch."""
+    files = (Path(lapis.__file__).parent / "train" / "recipes").glob("[!_]*.py")
+    return sorted(name for file in files for name in re.findall(r"^def ([a-z]\w*)", file.read_text("utf-8"), re.M))
 
 
 MODEL = Named("model", assets.names, files=True)

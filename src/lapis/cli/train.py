@@ -64,7 +64,7 @@ def command(
     from lapis.train.loop import train
 
     if recipe is None:
-        listed = {name: recipes.summary(name) for name in recipes.names()}
+        listed = {name: recipes.documentation(name).split("\n")[0] for name in recipes.names()}
         width = max(map(len, listed))
         echo(*([json.dumps(listed)] if as_json else [f"{n:<{width}}  {text}" for n, text in listed.items()]))
         return EXIT_OK
