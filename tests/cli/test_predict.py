@@ -163,7 +163,7 @@ def test_the_csv_holds_a_row_per_class_and_one_per_bad_image(
         rows = list(csv.DictReader(lines))
     assert [(row["image"], row["rank"]) for row in rows] == [(str(image), "1"), (str(image), "2"), ("none.png", "")]
     for row, one in zip(rows, record["answers"][0]["classes"], strict=False):
-        assert (int(row["index"]), row["name"], float(row["logit"])) == (one["index"], one["name"], one["logit"])
+        assert (int(row["index"]), row["label"], float(row["logit"])) == (one["index"], one["label"], one["logit"])
     assert "No such file" in rows[2]["error"]
 
 

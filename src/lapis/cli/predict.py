@@ -26,7 +26,7 @@ from lapis.runtime import Prediction, Session
 
 # Answers are printed after each batch. Larger ones are hardly faster.
 BATCH = 8
-COLUMNS = ("image", "rank", "index", "name", "score", "logit", "error")
+COLUMNS = ("image", "rank", "index", "label", "score", "logit", "error")
 
 
 @dataclass(frozen=True)
