@@ -43,7 +43,7 @@ KINDS: dict[Kind, str] = {
     "foreign": "foreign weights: a dense network that never learned to spike",
 }
 # What commands use where no model is named.
-DEFAULT_MODEL = "lapis_tiny.cifar10"
+DEFAULT_MODEL = "lapis_tiny.imagenet"
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 # Bytes of a file that tell its kind.
 FIRST_BYTES = 64
@@ -183,7 +183,9 @@ def load(source: str | Path) -> Model:
 
 def list_models() -> dict[str, str]:
     """The models that come with Lapis, by name, and what each is."""
-    return {name: assets.MODELS.get(name, "a network of models/") for name in assets.names()}
+    return {
+        name: assets.MODELS[name].what if name in assets.MODELS else "a network of models/" for name in assets.names()
+    }
 
 
 def find(source: str | Path) -> Path | None:

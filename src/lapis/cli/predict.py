@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from lapis import models
+from lapis import assets, models
 from lapis._util.files import check_target, csv_text, write_text
 from lapis._util.machine import thread_count
 from lapis._util.progress import Display
@@ -105,7 +105,7 @@ def command(
     check_target(csv, "--csv", "table", [models.find(model), *(source.path for source in sources)], force)
     session = Session(model, threads, not plain, low_memory)
     if min_score is None:
-        min_score = 0.0 if as_json else getattr(session, "min_score", None) or 0.0
+        min_score = 0.0 if as_json else assets.min_score(model) or 0.0
     started, answers, reader_left = time.perf_counter(), [], False
     hidden = quiet or not sys.stderr.isatty() or len(sources) <= BATCH
     with Display("predict", len(sources), quiet=hidden) as display:

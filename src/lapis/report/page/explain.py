@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis import models
+from lapis import assets, models
 from lapis.data.cifar_sample import SAMPLE, named_image
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network, check_deployable
@@ -32,6 +32,7 @@ def explain(model: str | Path, image: str | Path, evidence: bool = True, progres
         "label": label,
         "evidence": evidence,
         "progress": progress,
+        "min_score": assets.min_score(str(model)),
     }
     if opened.kind == "checkpoint":
         try:
@@ -72,7 +73,6 @@ def explain_network(
         evidence=by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress)
         if evidence
         else None,
-        min_score=getattr(network, "min_score", None),
         **{"executor": how} | details,
     )
 

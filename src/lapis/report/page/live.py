@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis import models, pack
+from lapis import assets, models, pack
 from lapis.config import LapisConfig
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.photos import load_photos
@@ -82,7 +82,7 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[LivePic
     config = network.config
     check_live(network)
     side = tile_side(config.grid)
-    return network_facts(config, network.class_names, attention_of(network), getattr(network, "min_score", None)) | {
+    return network_facts(config, network.class_names, attention_of(network), assets.min_score(name)) | {
         "model": name,
         "blocks": list(range(config.depth)),
         "points": list(POINTS),
