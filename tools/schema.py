@@ -81,7 +81,7 @@ def _c_tensor(tensor: Tensor) -> str:
 def rules() -> list[tuple[int, str, str]]:
     """The rules for readers: number, what is rejected, and why."""
     found = re.findall(r'^RULE\((\d+), "((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"\)$', RULES.read_text(), re.MULTILINE)
-    return [(int(number), *(text.replace('\\"', '"') for text in texts)) for number, *texts in found]  # type: ignore[misc]
+    return [(int(number), *(text.replace('\\"', '"') for text in texts)) for number, *texts in found]
 
 
 def page(text: str) -> str:

@@ -58,4 +58,4 @@ def rows_of(network: Network, trace: Trace, block: int, head: int) -> Rows:
 
 def _split_heads(codes: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     """(B, N, D) -> (B, H, N, C)."""
-    return codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return np.asarray(codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3))

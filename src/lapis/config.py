@@ -211,10 +211,6 @@ class LapisConfig:
             affinity_bits=AFFINITY_BITS,
         )
 
-    def kept_share(self, point: str) -> float:
-        """The share of a token's neurons that may fire at a measuring point."""
-        return self.top_k if point in ("attention_in", "v", "readout", "mlp_in") else 1.0
-
     def deployed(self, weight_bits: int = DEPLOYED_BITS) -> LapisConfig:
         """This network as it is deployed: power-of-two rows, a spiking readout, integer weights.
 

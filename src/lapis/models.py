@@ -32,7 +32,7 @@ from lapis.trace import Point
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
-    from lapis.runtime import Prediction, Session
+    from lapis.runtime import Session
 
 __all__ = ["KINDS", "Model", "list_models", "load"]
 
@@ -63,7 +63,7 @@ class Model:
     metadata: dict[str, Any] = field(default_factory=dict)
     packed: PackedFile | None = field(default=None, repr=False)
 
-    def predict(self, image: Any, top_k: int = 5) -> list[Prediction] | list[list[Prediction]]:
+    def predict(self, image: Any, top_k: int = 5) -> list[Any]:
         """The likeliest classes of an image, or of every image of a list: `Session.predict` with its usual settings."""
         return self._session.predict(image, top_k)
 

@@ -78,7 +78,8 @@ class SpikingSelfAttention(GainedPairs):
     rule = SsaRule
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        return (magnitudes(q, k) - l1_distance(q, k)) / 2
+        both: Tensor = (magnitudes(q, k) - l1_distance(q, k)) / 2
+        return both
 
 
 def magnitudes(q: Tensor, k: Tensor) -> Tensor:
@@ -109,7 +110,8 @@ class AlphaXnor(GainedPairs):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         alpha = self.alpha
         most = alpha * (self.window * self.trains)
-        return most + (1 - alpha) / 2 * magnitudes(q, k) - (1 + alpha) / 2 * l1_distance(q, k)
+        scores: Tensor = most + (1 - alpha) / 2 * magnitudes(q, k) - (1 + alpha) / 2 * l1_distance(q, k)
+        return scores
 
 
 class LinearProduct(GainedPairs):

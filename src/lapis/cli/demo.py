@@ -133,7 +133,7 @@ def run_checks(
         against = f"{speed.ratio:.1f} times the speed of {speed.rival} ({speed.rival_ms:.2f} ms)"
     report("speed", f"{speed.ours_ms:.2f} ms per image on one thread; {against}")
 
-    details = {"model": path.stem, "picture": "sample:0", "label": CIFAR10_CLASSES[labels[0]]}
+    details: dict[str, Any] = {"model": path.stem, "picture": "sample:0", "label": CIFAR10_CLASSES[labels[0]]}
     explained = explain_network(subject.network, images[0], **details)
     if photos.subject is not None:
         photo = photos.answers[0][0]

@@ -85,7 +85,7 @@ def command(
             o: sum(events.operations[b, o] for b in events.leak_steps) / events.images for o in OPERATORS
         },
     }
-    if chart is not None:
+    if chart is not None and first is not None:
         block, token, channel = neuron
         history = follow_neuron(network, first, block, token, channel)
         figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")

@@ -54,7 +54,8 @@ def split_images(paths: Sequence[Path], classes: Sequence[str], seed: int = 0) -
     """Hold some of the images aside, drawn by `seed`; labels are 0 until `save_list` knows the answers."""
     order = np.random.default_rng(seed).permutation(len(paths))
     held = max(1, min(MOST_HELD, round(HELD_SHARE * len(paths))))
-    return UnlabelledImages(*(_images([paths[i] for i in part], classes) for part in (order[held:], order[:held])))
+    train, aside = (_images([paths[i] for i in part], classes) for part in (order[held:], order[:held]))
+    return UnlabelledImages(train, aside)
 
 
 def drop_unreadable(images: UnlabelledImages, progress: Callable[[int], None]) -> UnlabelledImages:
@@ -73,7 +74,7 @@ def drop_unreadable(images: UnlabelledImages, progress: Callable[[int], None]) -
         parts.append(part.select(np.asarray(kept, np.int64)))
     if not len(parts[0]) or not len(parts[1]):
         raise LapisError("too few of the images can be read; repair them or name other folders")
-    return UnlabelledImages(*parts, tuple(unreadable))
+    return UnlabelledImages(parts[0], parts[1], tuple(unreadable))
 
 
 def save_list(file: Path, images: UnlabelledImages) -> None:

@@ -30,8 +30,8 @@ class LapisAttention(Attention):
     """
 
     def __init__(self, dim: int, heads: int, window: int = 15, coding: Coding = "signed", **fields: Any) -> None:
-        coding = CodingByPoint.all(coding)
-        config = LapisConfig(width=dim, depth=1, heads=heads, window=window, coding=coding).replace(**fields)
+        codings = CodingByPoint.all(coding)
+        config = LapisConfig(width=dim, depth=1, heads=heads, window=window, coding=codings).replace(**fields)
         if config.relative_position:
             raise LapisError("style='beit' has positions on a grid, which a layer does not know; use style='vit'")
         super().__init__(config, 0)

@@ -112,7 +112,7 @@ class Session:
         pixels = self.read(images)
         return integer.watch(self._numpy(), pixels) if self._engine is None else self._engine.watch(pixels)
 
-    def predict(self, images: ImagesLike, top_k: int = 5) -> list[Prediction] | list[list[Prediction]]:
+    def predict(self, images: ImagesLike, top_k: int = 5) -> list[Any]:
         """The likeliest classes of an image, best first, or of every image of a list or of an array (B, ...).
 
         Equal logits come in the order of the classes.
@@ -139,7 +139,7 @@ class Session:
                 f"{type(images).__name__} is no image; give an array (height, width, 3) of bytes, a path, the bytes of "
                 "a file, an open file, an image of Pillow's, or a list of these"
             )
-        items = list(images)  # type: ignore[arg-type]
+        items = list(images)
         if not items:
             raise LapisError("no image was given; give at least one array (height, width, 3) of bytes, or a file")
         return np.stack([self.preprocess.resize(_pixels(item)) for item in items])

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -58,7 +58,7 @@ class RunState:
         """The network that is tested and saved: the student, or the average of its weights."""
         if self.average is None:
             return self.student
-        average: LapisViT = self.average.module
+        average = cast(LapisViT, self.average.module)
         # Deadlines are chosen, not averaged.
         average.set_min_code(self.student.config.min_code)
         return average

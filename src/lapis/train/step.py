@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -43,9 +43,9 @@ class OptimizerStep:
         self.deadlines.before_step(step, watch)
         values = torch.zeros(len(Terms._fields), device=self.processes.device)
         for index, part in enumerate(parts):
-            waits = isinstance(self.module, DistributedDataParallel) and index < len(parts) - 1
             # Gradients are averaged over processes once, with the last part.
-            with self.module.no_sync() if waits else nullcontext():
+            waiting = index < len(parts) - 1 and isinstance(self.module, DistributedDataParallel)
+            with cast(DistributedDataParallel, self.module).no_sync() if waiting else nullcontext():
                 terms = self._terms(part, step)
                 (terms.loss / len(parts)).backward()
             values += torch.stack([value.detach() for value in terms])

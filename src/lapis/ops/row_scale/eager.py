@@ -46,7 +46,7 @@ def shifted_rows(log_affinity: Tensor, weights: Tensor, before_rounding: Tensor)
     affinities of a row then seems to enlarge its weights, the next k takes it back, and training drifts: the gradient
     must be blind to what the shift removes. `before_rounding` are the weights that the gradient sees as W.
     """
-    rows: Tensor = _ShiftedRows.apply(log_affinity, weights, before_rounding)
+    rows: Tensor = _ShiftedRows.apply(log_affinity, weights, before_rounding)  # type: ignore[no-untyped-call]
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from lapis.config import CodingByPoint, preset
 from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe, Sparsity
@@ -158,7 +159,7 @@ def cifar10_tiny_sparse() -> Recipe:
     Logits only: a teacher other than the one that the first weights come from has other features. A rate above 3e-5
     lets 6-bit weights jump and queries and keys drift apart.
     """
-    goals = dict.fromkeys(("attention_in", "v", "readout", "mlp_in"), 0.5)
+    goals: dict[str, Any] = dict.fromkeys(("attention_in", "v", "readout", "mlp_in"), 0.5)
     dense = _changed(cifar10_tiny_w6(), 1.2, lr=3e-5, precision="bf16")
     return replace(
         dense,
