@@ -100,6 +100,34 @@ def test_a_deployed_start_keeps_its_configuration_and_what_it_was_trained_on(
     assert network.config == before.config.replace(classes=3)
 
 
+def test_fast_fits_the_head_only_and_the_same_folder_trains_on_from_there(
+    pictures: Path, deployed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["finetune", str(pictures), "--start", deployed, "--out", str(tmp_path / "out"), "--epochs", "1"]
+    assert main([*words, "--fast", "--threads", "1"]) == EXIT_OK
+    lines = capsys.readouterr().out.splitlines()
+    assert not any(line.startswith("stage 1") for line in lines)
+    assert "leave out --fast" in lines[-1]
+    network, before = pack.load(tmp_path / "out" / "pictures.safetensors"), pack.load(deployed)
+    assert network.config == before.config.replace(classes=3)
+    # Nothing but the head is new.
+    blocks = zip(network.blocks, before.blocks, strict=True)
+    assert all((ours.qkv.weight == theirs.qkv.weight).all() for ours, theirs in blocks)
+    record = run(capsys, *words[1:], "--quiet")
+    assert (record["fast"], [stage["stage"] for stage in record["stages"]]) == (False, ["w6"])
+    assert main([*words, "--fast"]) == EXIT_BAD_INPUT
+    assert "holds a training already" in capsys.readouterr().err
+
+
+def test_fast_needs_a_deployed_start(
+    pictures: Path, dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["finetune", str(pictures), "--start", dense, "--out", str(tmp_path / "out"), "--fast"]
+    assert main(words) == EXIT_BAD_INPUT
+    assert "is not a deployed network" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_plan_comes_first_and_the_report_last(
     pictures: Path, dense: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +138,7 @@ def test_the_plan_comes_first_and_the_report_last(
     assert lines[0].split(maxsplit=1) == ["images", "48 to train on, 12 held out (a fifth of each class, by file name)"]
     assert lines[1].endswith("3: cat, frog, ship")
     assert lines[3].startswith("stage 1   exact: 1 epochs, 12 steps of 4 images")
+    assert any(line.startswith("time ") for line in lines[:10])
     assert lines[-1].endswith(str(tmp_path / "out" / "report.html"))
     assert "left" in captured.err
     again = tmp_path / "out" / "report.html"

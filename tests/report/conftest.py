@@ -133,7 +133,7 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     stage = {"stage": "w6", "epochs": 2.0, "batch": 4, "lr": 1e-4, "steps": 24, "seconds": 3.0, "top1": 25.0}
     about = {
         "name": "own", "folder": "pictures", "start": "small", "train_images": 48, "held_out_images": len(held_out),
-        "split": True, "engine": "numpy",
+        "split": True, "fast": False, "engine": "numpy",
     }  # fmt: skip
     return FineTuneResults(
         folder / "own.safetensors", session.config, session.preprocess, held_out, answers, [stage], about

@@ -39,10 +39,11 @@ def start(tmp_path: Path) -> models.Model:
 
 @given(count=st.integers(8, 2_000_000))
 def test_small_sets_are_seen_often_and_work_is_bounded(count: int) -> None:
-    epochs, batch = usual_epochs(count), usual_batch(count)
+    epochs, batch = usual_epochs(count, 128), usual_batch(count)
     assert 1 <= epochs <= plan.MOST_EPOCHS
     assert epochs * count <= max(plan.MOST_SEEN * 1.5, count)
-    assert epochs >= usual_epochs(2 * count)
+    assert epochs >= usual_epochs(2 * count, 128)
+    assert epochs >= usual_epochs(count, 224)
     assert batch <= count
     assert batch & (batch - 1) == 0
     assert count < 8 * plan.SMALLEST_BATCH or count // batch >= plan.STEPS_PER_EPOCH

@@ -24,18 +24,22 @@ if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned
     from lapis.train.plan import Plan
 
-START = "lapis_tiny.cifar10"
 REPORT_FILE = "report.html"
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--start", type=MODEL, default=START, show_default=True, help="First weights: a file, run, packaged or timm name."
+    "--start",
+    type=MODEL,
+    default=models.DEFAULT_START,
+    show_default=True,
+    help="First weights: a file, run, packaged or timm name.",
 )
 @click.option("--teacher", type=MODEL, help="Network to distil from; it must know the same classes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write; runs/finetune_NAME by default.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
+@click.option("--fast", is_flag=True, help="Fit the head only, in about a minute, for a few points less.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
 @click.option("--resume", is_flag=True, help="Only continue; without it, the same command starts or continues.")
 @device_option
@@ -48,6 +52,7 @@ def command(
     teacher: str | None,
     out: Path | None,
     epochs: float | None,
+    fast: bool,
     settings: tuple[str, ...],
     resume: bool,
     device: str,
@@ -69,13 +74,13 @@ def command(
     with_torch_threads(threads)
 
     from lapis.train.distributed import join, leave
-    from lapis.train.finetune import finetune, is_started
+    from lapis.train.finetune import expected_minutes, finetune, is_started
     from lapis.train.plan import Choices, make_plan
 
     check_folder(out or Path("runs"), "--out", [folder])
     images = open_class_folders(folder)
     name = folder.resolve().name or "network"
-    choices = Choices(epochs, None if teacher is None else models.load(teacher), settings)
+    choices = Choices(epochs, None if teacher is None else models.load(teacher), settings, fast)
     plan = make_plan(folder, images, models.load(start), out or Path("runs") / f"finetune_{name}", name, choices)
     started = is_started(plan)
     if resume and not started:
@@ -90,6 +95,8 @@ def command(
     try:
         if processes.world > 1:
             raise LapisError("lapis finetune runs in one process; use `lapis train` under torchrun for several")
+        if not started and not quiet and not as_json:
+            report("time", _about(expected_minutes(plan, processes)))
         result = finetune(plan, processes, quiet, report)
     finally:
         leave(processes)
@@ -111,7 +118,9 @@ def _print_plan(plan: Plan, started: bool, report: Any) -> None:
     report("classes", f"{len(images.classes)}: {names}")
     first = next(iter(plan.stages.values()))
     report("start", f"{plan.source}, {first.model.image_size} px, with a new head fitted to these classes")
-    for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
+    if plan.fast:
+        report("fast", "only the head is fitted; training usually adds a few points: leave out --fast")
+    for number, (stage, recipe) in enumerate([] if plan.fast else plan.stages.items(), start=1):
         report(
             f"stage {number}",
             f"{stage}: {recipe.optim.epochs:g} epochs, {plan.steps(stage)} steps of {recipe.optim.batch} images, "
@@ -119,6 +128,10 @@ def _print_plan(plan: Plan, started: bool, report: Any) -> None:
         )
     report("memory", f"about {plan.memory_bytes() / 1e9:.1f} GB")
     report("files", f"{plan.out}{' (continued)' * started}")
+
+
+def _about(minutes: float) -> str:
+    return f"about {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute" if minutes > 0.5 else "seconds"
 
 
 def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[str, Any]:
@@ -133,6 +146,7 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
         "train_images": len(plan.images.train),
         "held_out_images": len(held_out),
         "split": plan.images.split,
+        "fast": plan.fast,
         "engine": "numpy" if session.executor == NUMPY else f"the native engine ({session.executor})",
     }
     stages = [
@@ -145,6 +159,7 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
             **{name: result.stages[stage][name] for name in ("steps", "seconds", "top1", "images", "unreadable")},
         }
         for stage, recipe in plan.stages.items()
+        if stage in result.stages
     ]
     report = plan.out / REPORT_FILE
     results = FineTuneResults(result.file, session.config, session.preprocess, held_out, answers, stages, about)
@@ -155,6 +170,7 @@ def _lines(shown: dict[str, Any]) -> list[str]:
     accuracy, energy = shown["accuracy"], shown["energy"]
     low, high = shown["interval95"]
     weakest = min((row for row in shown["classes"] if row["images"]), key=lambda row: row["right"] / row["images"])
+    fast = [f"{'fast':<9} only the head was fitted; training usually adds a few points: leave out --fast to go on"]
     return [
         f"{'held out':<9} {accuracy['top1']:.2f} % of {accuracy['images']} images right (95 % interval {low:.0f} to "
         f"{high:.0f} %); weakest class: {weakest['name']}, {weakest['right']} of {weakest['images']}",
@@ -162,4 +178,5 @@ def _lines(shown: dict[str, Any]) -> list[str]:
         f"FP32, {shown['int8_ratio']:.1f} less than dense int8",
         f"{'packed':<9} {shown['file']}, {shown['bytes']:,} bytes",
         f"{'report':<9} {shown['report']}",
+        *(fast if shown["fast"] else []),
     ]

@@ -8,7 +8,6 @@ stage. A finished stage is never repeated, so the same call continues what was s
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe, Spar
 from lapis.train.resume import train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
+from lapis.train.step import step_seconds
 from lapis.train.teacher import load_teacher
 
 PLAN_FILE, LIST_FILE, SOURCE_FILE = "plan.json", "images.json", "source.safetensors"
@@ -354,16 +354,7 @@ def _measure(
         if not before:
             before = _nearness(student, recipe, held_aside, logits)
         objective = make_objective(student, teacher, recipe, probe)
-        optimizer = torch.optim.AdamW(objective.parameters(), lr=0.0)
-        for _ in range(2):  # the first pays for what is made once
-            started = time.monotonic()
-            with torch.autocast(processes.device.type, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
-                assert teacher is not None
-                terms = objective(probe, torch.zeros(len(probe), recipe.model.classes), teacher(probe))
-            terms.loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            seconds[name] = time.monotonic() - started
+        seconds[name] = step_seconds(objective, teacher, recipe.optim, probe, recipe.model.classes)
     return {"seconds": seconds, "memory_gb": _peak_memory_gb()}, before
 
 

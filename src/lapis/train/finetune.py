@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from lapis import models, pack
 from lapis._util.files import remove_unfinished, write_text
@@ -21,21 +23,26 @@ from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
 from lapis.train.distributed import Processes
 from lapis.train.head import MOST_IMAGES, fit_head
+from lapis.train.objective import make_objective
 from lapis.train.plan import START_FILE, Plan
 from lapis.train.recipe import differences
 from lapis.train.resume import read_record, train_or_resume
 from lapis.train.run_lock import lock_folder
-from lapis.train.start import start_network
+from lapis.train.start import prepare_student, start_network
+from lapis.train.step import step_seconds
+from lapis.train.teacher import load_teacher
 
 PLAN_FILE = "plan.json"
 SHOWN_UNREADABLE = 3
+# Images of the step that is measured.
+MEASURED_IMAGES = 8
 
 ReportLine = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """The packed file, its size, and the summary of every stage's run."""
+    """The packed file, its size, and the summary of every stage's run; none where only the head was fitted."""
 
     file: Path
     size: int
@@ -56,6 +63,22 @@ def is_started(plan: Plan) -> bool:
     return True
 
 
+def expected_minutes(plan: Plan, processes: Processes) -> float:
+    """How long a plan takes, from the measured time of a training step on a few images of noise."""
+    recipe = next(iter(plan.stages.values()))
+    recipe, optim = replace(recipe, start=plan.source), recipe.optim
+    size, count = recipe.model.image_size, min(MEASURED_IMAGES, optim.batch)
+    noise = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0)).to(processes.device)
+    teacher = load_teacher(recipe, processes.device)
+    objective = make_objective(prepare_student(recipe, noise, teacher), teacher, recipe, noise)
+    per_image = step_seconds(objective, teacher, optim, noise, recipe.model.classes) / count
+    # Images that only pass forward, once for the head and once for the test of every stage, take a third.
+    tests = 1 + (0 if plan.fast else len(plan.stages))
+    forward = min(len(plan.images.train), MOST_IMAGES) + len(plan.images.held_out) * tests
+    trained = 0 if plan.fast else sum(plan.steps(name) * each.optim.batch for name, each in plan.stages.items())
+    return per_image * (trained + forward / 3) / 60
+
+
 def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
     """Run the plan, or what is left of it; None if it was stopped."""
     with lock_folder(plan.out):
@@ -67,8 +90,13 @@ def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine)
         _check_readable(plan, quiet, report)
         _create(plan)
     remove_unfinished(plan.out)
+    if plan.fast and plan.stage_folder(next(iter(plan.stages))).exists():
+        raise LapisError(f"{plan.out} holds a training already; leave out --fast, or choose another --out")
     if not (plan.out / START_FILE).is_file():
         _prepare_start(plan, processes, quiet)
+    file = plan.out / f"{plan.name}.safetensors"
+    if plan.fast:
+        return FineTuned(file, pack.save(file, models.load(plan.out / START_FILE).network), {})
     summaries: dict[str, dict[str, Any]] = {}
     for number, (stage, recipe) in enumerate(plan.stages.items(), start=1):
         summary = train_or_resume(recipe, plan.folder, plan.stage_folder(stage), processes, quiet)
@@ -80,7 +108,6 @@ def _finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine)
             f"stage {number} of {len(plan.stages)}: {summary['top1']:.2f} % of {summary['images']} held-out images "
             f"after {summary['steps']} steps, {summary['seconds']:.0f} s",
         )
-    file = plan.out / f"{plan.name}.safetensors"
     size = pack.save(file, models.load(plan.stage_folder(stage)).network)
     return FineTuned(file, size, summaries)
 

@@ -24,6 +24,10 @@ MAX_NAME = 240
 # A set is seen this often, but not for more images than that in all, and at least once.
 MOST_EPOCHS, USUAL_EPOCHS = 40.0, 20.0
 LEAST_SEEN, MOST_SEEN = 4_000, 100_000
+# From this size on, a start knows photographs and an image costs several times as much: half of the epochs do.
+LARGE_SIZE, LARGE_SHARE = 192, 0.5
+# Epochs above which images are seen often.
+OFTEN = 20.0
 LARGEST_BATCH, SMALLEST_BATCH = 64, 4
 # Steps per epoch that a batch should leave, so that small sets still take several.
 STEPS_PER_EPOCH = 8
@@ -39,7 +43,10 @@ SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fine-tuning will do: the images of `folder`, the stages with their recipes, and where files go."""
+    """What a fine-tuning will do: the images of `folder`, the stages with their recipes, and where files go.
+
+    A `fast` one fits the head only; without it, the same plan goes on from there.
+    """
 
     folder: Path
     out: Path
@@ -47,6 +54,7 @@ class Plan:
     source: str
     images: SplitImages
     stages: dict[str, Recipe]
+    fast: bool = False
 
     def stage_folder(self, stage: str) -> Path:
         return self.out / f"{1 + list(self.stages).index(stage)}_{stage}"
@@ -74,11 +82,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person may choose: epochs of the first stage, a teacher, and settings for every stage."""
+    """What a person may choose: epochs of the first stage, a teacher, settings for every stage, and the head only."""
 
     epochs: float | None = None
     teacher: Model | None = None
     settings: tuple[str, ...] = ()
+    fast: bool = False
 
 
 def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name: str, choices: Choices) -> Plan:
@@ -89,18 +98,21 @@ def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name:
             f"most {MAX_NAME}"
         )
     stages: dict[str, Recipe] = {}
-    plan = Plan(folder, out, name, opened.source, images, stages)
+    plan = Plan(folder, out, name, opened.source, images, stages, choices.fast)
     previous = out / START_FILE
     data = _data(opened.preprocess, images)
-    first = choices.epochs or usual_epochs(len(images.train))
-    for stage, config in stage_configs(opened.config.replace(classes=len(images.classes))).items():
+    first = choices.epochs or usual_epochs(len(images.train), opened.config.image_size)
+    configs = stage_configs(opened.config.replace(classes=len(images.classes)))
+    if choices.fast and len(configs) > 1:
+        raise LapisError(f"--fast keeps the weights of its start, and {opened.source} is not a deployed network")
+    for stage, config in configs.items():
         epochs = first * (LATER_STAGES.get(stage, 1.0) if stages else 1.0)
         recipe = Recipe(
             name=f"{name}_{stage}",
             model=config,
             start=str(previous),
             data=data,
-            augment=Augment(smallest_area=0.5),
+            augment=usual_augment(epochs),
             optim=_optim(stage, len(images.train), epochs, config),
             distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.
@@ -128,10 +140,16 @@ def stage_configs(start: LapisConfig) -> dict[str, LapisConfig]:
     return stages | {"pow2": base.deployed(FLOAT_WEIGHTS), "w6": base.deployed(DEPLOYED_BITS)}
 
 
-def usual_epochs(images: int) -> float:
-    """Epochs of a first stage: more for a small set, fewer for a large one."""
-    seen = min(max(USUAL_EPOCHS * images, LEAST_SEEN), MOST_SEEN)
+def usual_epochs(images: int, image_size: int) -> float:
+    """Epochs of a first stage: more for a small set, fewer for a large one or for large images, which cost more."""
+    share = LARGE_SHARE if image_size >= LARGE_SIZE else 1.0
+    seen = share * min(max(USUAL_EPOCHS * images, LEAST_SEEN), MOST_SEEN)
     return float(min(max(1, round(seen / images)), MOST_EPOCHS))
+
+
+def usual_augment(epochs: float) -> Augment:
+    """Images that are seen often, those of a small set, are varied more."""
+    return Augment(smallest_area=0.35 if epochs > OFTEN else 0.5)
 
 
 def usual_batch(images: int) -> int:

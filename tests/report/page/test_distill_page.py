@@ -17,8 +17,8 @@ def test_the_report_shows_every_figure(
     page = open_file(tmp_path / "m.html")
     agreement = shown["agreement"]
     heads = page.locator("#headline dd").all_inner_texts()
-    assert heads[:3] == [f"{agreement['top1']:.1f} %", "0.310", "63.4 %"]
-    assert page.locator("#stages tbody tr").all_inner_texts()[2].split("\t")[:3] == ["whole", "81.3 %", "0.31"]
+    assert heads[:3] == [f"{agreement['top1']:.1f}\u00a0%", "0.310", "63.4\u00a0%"]
+    assert page.locator("#stages tbody tr").all_inner_texts()[2].split("\t")[:3] == ["whole", "81.3\u00a0%", "0.31"]
     assert page.locator("#blocks .block-pace").count() == 12
     widths = (
         "[...document.querySelectorAll('#blocks .block-pace')].map((row) => row.querySelectorAll('.pace-bar span'))"
@@ -28,7 +28,7 @@ def test_the_report_shows_every_figure(
     differ = agreement["images"] - agreement["same"]
     assert 0 < differ == page.locator("#examples .answer").count()
     assert page.evaluate("[...document.querySelectorAll('.answer img')].every((img) => img.naturalWidth === 16)")
-    assert "1 unreadable" in page.inner_text("#foot")
+    assert "1 image could not be read" in page.inner_text("#foot")
 
 
 def test_an_example_has_both_answers_with_the_scores_of_both(distill_results: DistillResults) -> None:

@@ -4,7 +4,7 @@
 const data = JSON.parse(byId("data").textContent);
 
 const line = Dom.row;
-const percent = (share, digits = 1) => `${share.toFixed(digits)} %`;
+const percent = (share) => `${share.toFixed(1)}\u00a0%`;
 const score = (share) => `${Math.round(100 * share)}\u00a0%`;
 const first = data.stages[0];
 const last = data.stages[data.stages.length - 1];
@@ -32,7 +32,8 @@ function headline() {
 function stages() {
   byId("stages-says").textContent =
     `Measured on ${last.images} images that were never trained on. Agreement is the share that gets the dense network's answer; ` +
-    "KL is the divergence of the answers in nats, 0 for equal ones; the error of blocks is the mean of the bars below.";
+    "KL is the divergence of the answers in nats, 0 for equal ones; the block error is the mean of the bars below. " +
+    `Training took ${data.stages.reduce((sum, row) => sum + row.minutes, 0).toFixed(1)} minutes.`;
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   byId("stages").replaceChildren(
     element("thead", {}, line("th", ["stage", "agreement", "KL (nats)", "block error", "steps", "minutes"])),
@@ -69,7 +70,7 @@ function blocks() {
         { className: "pace block-pace" },
         element("span", {}, `block ${n + 1}`),
         element("span", { className: "two-bars" }, bar(before, "rival-bar"), bar(after, "ours-bar")),
-        element("b", {}, `${Charts.number(before, 2)} → ${Charts.number(after, 2)}`),
+        element("b", {}, `${before.toFixed(3)} → ${after.toFixed(3)}`),
       );
     }),
   );
@@ -106,8 +107,9 @@ function examples() {
 
 byId("source").textContent =
   `${data.source} · ${data.image_size} px · ${data.classes} classes · T = ${data.window} · ${data.train_images} images without labels`;
+const left = data.unreadable.length;
 byId("foot").textContent =
-  `Lapis ${data.version}. Agreement at the top is that of the packed file ${data.file}, run by ${data.engine}; the table is of the ` +
-  `network in training.${data.unreadable.length ? ` ${data.unreadable.length} unreadable images were left out.` : ""}`;
+  `Lapis ${data.version}. The agreement at the top is that of the packed file ${data.file}, run by ${data.engine}.` +
+  (left ? ` ${left} ${left === 1 ? "image" : "images"} could not be read and ${left === 1 ? "was" : "were"} left out.` : "");
 for (const draw of [headline, stages, blocks, examples]) draw();
 Dom.themeButton(() => {});

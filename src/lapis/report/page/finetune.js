@@ -126,7 +126,11 @@ function made() {
     ? `${data.held_out_images} were set aside before training, the same share of every class`
     : `${data.held_out_images} are those of the folder for testing`;
   byId("made-says").textContent =
-    `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. They were looked at once, after the last step of a stage.`;
+    `From ${data.start}, with ${data.train_images} images of ${data.folder}; ${held}. ` +
+    (data.stages.length
+      ? "They were looked at once, after the last step of a stage."
+      : "Only the head was fitted; training usually adds a few points.");
+  byId("made").closest(".card").hidden = !data.stages.length;
   byId("made").replaceChildren(
     element(
       "thead",
