@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
+from benchmarks.synthetic import random_network, with_activity
 from lapis.config import LapisConfig, preset
 from lapis.deploy.network import Network
-from lapis.deploy.synthetic import random_network, with_activity
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Point
 

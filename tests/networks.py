@@ -9,10 +9,10 @@ import numpy.typing as npt
 import torch
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import random_network
 from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert import from_model
 from lapis.deploy.network import Network
-from lapis.deploy.synthetic import random_network
 from lapis.nn import LapisViT, calibrate
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess

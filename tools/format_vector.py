@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.synthetic import random_network
 from lapis._util.files import write_text
 from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, save
 from lapis.preprocess import Interpolation, Pixels, Preprocess

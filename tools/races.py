@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from benchmarks.synthetic import random_network
 from lapis import native
 from lapis._util.terminal import echo
 from lapis.config import LapisConfig
 from lapis.deploy import integer
-from lapis.deploy.synthetic import random_network
 from lapis.runtime import Session
 from lapis.runtime.engine import Engine
 

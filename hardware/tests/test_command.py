@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.deploy.synthetic import random_network
+from benchmarks.synthetic import random_network
 from lapis.pack import save
 from lapis_hardware import tools
 from lapis_hardware.__main__ import EXIT_BAD_INPUT, main

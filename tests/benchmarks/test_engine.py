@@ -15,9 +15,9 @@ from benchmarks.common import main
 from benchmarks.contenders import CONTENDERS
 from benchmarks.engine import TARGETS, WARM_UP, command, compare_engines, time_model
 from benchmarks.load import beside_load
+from benchmarks.synthetic import random_network
 from benchmarks.workers import BenchLog
 from lapis import native
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from lapis.preprocess import Pixels, Preprocess

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.networks import PAPER_ACTIVITY, SHAPES, random_images, sparse_network, sparse_network_dense
+from benchmarks.synthetic import random_network, with_activity
 from lapis.config import CodingByPoint, MinCodeByPoint
 from lapis.deploy import integer
-from lapis.deploy.synthetic import random_network, with_activity
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Point, Tally
 

@@ -12,9 +12,9 @@ from benchmarks import simulator as module
 from benchmarks.common import main
 from benchmarks.networks import SHAPES
 from benchmarks.simulator import NUMPY, OURS, Subject, command, simulator_rows
+from benchmarks.synthetic import random_network
 from lapis.deploy.simulate import Simulated
 from lapis.deploy.simulate_native import NativeSimulator
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
 from lapis.pack import save
 

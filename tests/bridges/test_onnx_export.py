@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import random_network
 from lapis import pack
 from lapis.assets import find
 from lapis.bridges import onnx_tables
@@ -19,7 +20,6 @@ from lapis.convert.verification import verify
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.leak import leak_factor, leak_table, read
 from lapis.deploy.network import Network
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from tests.networks import configs, images_for, small_config, wide_network
 

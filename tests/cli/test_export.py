@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis._util.hints import install_command
 from lapis.cli import main
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from tests.networks import small_config

@@ -39,7 +39,6 @@ LINES = [
     "simulate MODEL -n 1 --chart neuron.png",
     "verify MODEL -n 1",
     "pack CHECKPOINT -o packed.safetensors",
-    "pack --sizes",
     "export MODEL -o model.onnx",
     "publish MODEL repository -n 1",
     "predict MODEL --classes",

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis.cli import main
 from lapis.deploy import integer
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import save_network
 from lapis.pack import load, save

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis.cli import main
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK
 from lapis.pack import save
 from tests.networks import small_config

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis.config import LapisConfig
 from lapis.deploy import integer
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import is_packed, load, pack, reader
 from tests.pack.damage import CONFIG, DAMAGES, Damage

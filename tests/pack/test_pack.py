@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
+from benchmarks.synthetic import random_network
 from lapis.config import Coding, CodingByPoint, preset
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.network import named_arrays
 from lapis.deploy.schema import MAX_HEADER, data_bytes
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save
@@ -98,7 +98,7 @@ def test_a_trained_network_survives_the_file(tmp_path: Path) -> None:
 
 def test_packing_is_deterministic_across_processes(tmp_path: Path) -> None:
     code = (
-        "import sys, hashlib; from lapis.config import LapisConfig; from lapis.deploy.synthetic import random_network;"
+        "import sys, hashlib; from lapis.config import LapisConfig; from benchmarks.synthetic import random_network;"
         "from lapis.pack import pack;"
         "c = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2, row_scale='pow2',"
         "readout='spikes', weight_bits=6);"

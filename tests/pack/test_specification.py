@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis import native
 from lapis._util.files import MAX_DIGITS
 from lapis.codes import MAX_WINDOW
@@ -26,7 +27,6 @@ from lapis.deploy.schema import (
     METADATA_KEY,
     data_bytes,
 )
-from lapis.deploy.synthetic import random_network
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, pack
 from lapis.preprocess import MAX_PIXELS, Interpolation, Preprocess

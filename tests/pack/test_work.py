@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis import native
 from lapis.config import PRESETS, CodingByPoint, LapisConfig
 from lapis.deploy.network import Leak, Network, check_packed
 from lapis.deploy.schema import allowed_work
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, pack
 from lapis.runtime import Session

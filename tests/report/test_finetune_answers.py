@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis.data.images import ArrayImages
-from lapis.deploy.synthetic import random_network
 from lapis.report.finetune import Answers, answer_images, interval95
 from lapis.runtime.accuracy import Evaluation
 from lapis.runtime.session import Session

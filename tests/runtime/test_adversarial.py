@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.network import Block, Layer, Network
 from lapis.deploy.schema import DELTA_LIMIT, MAX_MAGNITUDE
 from lapis.deploy.simulate import Simulator
-from lapis.deploy.synthetic import random_network
 from lapis.preprocess import Pixels
 from lapis.runtime.engine import Engine
 

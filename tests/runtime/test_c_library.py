@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import random_network
 from lapis import assets, native
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.data.cifar_sample import load_sample
 from lapis.deploy import integer
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.pack import load, pack
 from lapis.preprocess import Preprocess

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from benchmarks.synthetic import random_network
 from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
-from lapis.deploy.synthetic import random_network
 from lapis.pack import pack
 from lapis.preprocess import Preprocess
 from tools.fuzz.campaign import CORPUS

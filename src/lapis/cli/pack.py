@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,24 +11,15 @@ from lapis import hub, models
 from lapis._util.files import check_target
 from lapis.cli.completion import MODEL
 from lapis.cli.options import force_option, json_option, show
-from lapis.config import AFFINITY_BITS, preset
+from lapis.config import AFFINITY_BITS
 from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
 from lapis.deploy.schema import BY_PATH
-from lapis.deploy.synthetic import random_network
 from lapis.errors import EXIT_OK, LapisError
-from lapis.pack import pack, save
-
-# Preset, classes and the paper's size in MB of 10**6 bytes.
-PAPER_SIZES = (
-    ("lapis_small", 10, 18.0),
-    ("lapis_small", 100, 18.2),
-    ("lapis_base", 1000, 70.7),
-    ("lapis_large", 1000, 238.1),
-)
+from lapis.pack import save
 
 
 @click.command()
-@click.argument("checkpoint", required=False, type=MODEL)
+@click.argument("checkpoint", type=MODEL)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",
@@ -43,15 +33,13 @@ PAPER_SIZES = (
     show_default="as trained",
     help="Width of the affinities; packed files can be packed again with it.",
 )
-@click.option("--sizes", is_flag=True, help="Print the sizes of the paper's models, with random weights.")
 @force_option
 @json_option
 def command(
-    checkpoint: str | None,
+    checkpoint: str,
     out: Path | None,
     fraction_bits: int | None,
     affinity_bits: int | None,
-    sizes: bool,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -63,12 +51,6 @@ def command(
     Example:
       lapis pack lapis_tiny.cifar10 --affinity-bits 8 -o lapis_tiny_a8.safetensors
     """
-    if sizes:
-        rows = [_size(*row) for row in PAPER_SIZES]
-        show({"sizes": rows}, _table(rows), as_json)
-        return EXIT_OK
-    if checkpoint is None:
-        raise LapisError("name a checkpoint to pack, or use --sizes")
     opened = models.load(checkpoint)
     if out is None and hub.is_name(checkpoint):
         raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
@@ -109,18 +91,3 @@ def _network(opened: models.Model, out: Path | None, fraction_bits: int | None, 
     if affinity_bits is None:
         return network
     return dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))
-
-
-def _size(name: str, classes: int, paper: float) -> dict[str, Any]:
-    size = len(pack(random_network(preset(name, classes=classes).deployed())))
-    return {"preset": name, "classes": classes, "bytes": size, "megabytes": size / 1e6, "paper_megabytes": paper}
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [f"{'preset':14} {'classes':>7} {'bytes':>13} {'MB':>8} {'paper MB':>9}"]
-    lines += [
-        f"{row['preset']:14} {row['classes']:7} {row['bytes']:13,} {row['megabytes']:8.2f} "
-        f"{row['paper_megabytes']:9.1f}"
-        for row in rows
-    ]
-    return [*lines, "MB are 10**6 bytes; weights are random, sizes do not depend on them."]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.synthetic import random_network
 from lapis import Session, pack
 from lapis.data.cifar_sample import load_sample
-from lapis.deploy.synthetic import random_network
 from lapis.report.page.live import MODULES, module
 from lapis.trace import POINTS
 from tests.pack.damage import DAMAGES

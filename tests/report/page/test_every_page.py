@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lapis.deploy.synthetic import random_network
+from benchmarks.synthetic import random_network
 from lapis.report import explain
 from lapis.report.distill import write_distill_page
 from lapis.report.finetune import write_finetune_page

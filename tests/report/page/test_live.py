@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.synthetic import random_network
 from lapis import Session, pack
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network
-from lapis.deploy.synthetic import random_network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.report.page import live
