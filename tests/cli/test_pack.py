@@ -95,7 +95,7 @@ def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys
         (["pack", str(packed), "--affinity-bits", "8"], "--out"),
         (["pack", str(packed), "-o", "new", "--affinity-bits", "8", "--fraction-bits", "14"], "--fraction-bits"),
         (["pack", str(packed), "-o", str(packed), "--affinity-bits", "8"], "is an input"),
-        (["pack"], "name a checkpoint"),
+        (["pack"], "Missing argument"),
         (["pack", str(tmp_path / "missing.safetensors")], "no such file or run"),
         (["info", str(checkpoint), "--tensors"], "lapis pack"),
     ):
