@@ -72,7 +72,7 @@ def test_every_image_has_one_row_although_a_job_stops_and_a_worker_is_lost(image
             assert "image" in row["error"]
         else:
             best = session.predict([images / row["image"]], top_k=1)[0][0]
-            assert (row["class"], row["error"]) == (best.name, None)
+            assert (row["class"], row["error"]) == (best.label, None)
             assert row["score"] == pytest.approx(best.score)
 
     # A third start has nothing to do and needs no cluster; another job does not mix with this one.

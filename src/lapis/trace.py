@@ -59,23 +59,18 @@ class Watched(NamedTuple):
 class Tally:
     """How many neurons fired at each block and point, over any number of images.
 
-    activity = fired / neurons, the paper's rho: the share of neurons that emit their single spike. code_sums add up
-    |z|, the spikes that the same neurons would send as rate trains; they are missing where they were not counted.
+    activity = fired / neurons, the paper's rho: the share of neurons that emit their single spike.
     """
 
     fired: dict[tuple[int, Point], int] = field(default_factory=dict)
     neurons: dict[tuple[int, Point], int] = field(default_factory=dict)
     images: int = 0
-    code_sums: dict[tuple[int, Point], int] = field(default_factory=dict)
 
     def add(self, trace: Trace) -> None:
         """Count one more batch."""
         batch = 0
         for key in trace:
             codes = trace[key]
-            spikes = int(np.abs(codes).sum(dtype=np.int64))
-            if key in self.code_sums or key not in self.fired:
-                self.code_sums[key] = self.code_sums.get(key, 0) + spikes
             self.fired[key] = self.fired.get(key, 0) + int(np.count_nonzero(codes))
             self.neurons[key] = self.neurons.get(key, 0) + codes.size
             batch = codes.shape[0]
@@ -83,12 +78,6 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Add the counts of another tally, for instance from another process."""
-        for key in other.fired:
-            # A sum is known if both parts are.
-            if key in other.code_sums and (key in self.code_sums or key not in self.fired):
-                self.code_sums[key] = self.code_sums.get(key, 0) + other.code_sums[key]
-            else:
-                self.code_sums.pop(key, None)
         for key, count in other.fired.items():
             self.fired[key] = self.fired.get(key, 0) + count
             self.neurons[key] = self.neurons.get(key, 0) + other.neurons[key]

@@ -78,8 +78,6 @@ WALK: dict[str, list[list[str]]] = {
         ["evaluate", MODEL, "--data", "sorted"],
         ["evaluate", RUN, "--data", "sorted", "--limit", "7"],
         ["evaluate", MODEL, "--data", "loose"],
-        ["evaluate", "--merge", RESULT],
-        ["evaluate", "--merge", f"no{FILE}"],
     ],
     "simulate": [["simulate", MODEL, "-n", "1"], ["simulate", RUN, "-n", "1", "--chart", f"{FILE}.png"]],
     "verify": [["verify", MODEL, "-n", "1"], ["verify", RUN, "-n", "1"]],

@@ -35,7 +35,6 @@ LINES = [
     "finetune pictures --start MODEL --epochs 1 --threads 1 --out tuned",
     "evaluate MODEL --data pictures",
     "evaluate CHECKPOINT --data pictures",
-    "evaluate --merge SHARD",
     "simulate MODEL -n 1 --chart neuron.png",
     "verify MODEL -n 1",
     "pack CHECKPOINT -o packed.safetensors",
@@ -96,9 +95,6 @@ def test_the_output_is_one_object(
     # The paper's own sizes take a minute.
     monkeypatch.setattr("lapis.cli.pack.PAPER_SIZES", (("lapis_tiny", 10, 1.0),))
     words = {"MODEL": given / "model.safetensors", "CHECKPOINT": given / "checkpoint.safetensors"}
-    words |= {"SHARD": tmp_path / "shard.json", "pictures": given / "pictures"}
-    if "SHARD" in line:
-        assert main(["evaluate", str(words["MODEL"]), "--data", str(words["pictures"]), "--json"]) == EXIT_OK
-        words["SHARD"].write_text(capfd.readouterr().out)
+    words["pictures"] = given / "pictures"
     assert main([*(str(words.get(word, word)) for word in line.split()), "--json"]) == EXIT_OK
     assert _only_object(capfd.readouterr().out)

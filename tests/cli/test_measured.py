@@ -1,4 +1,4 @@
-"""A packed network is evaluated, sharded, merged and priced from the command line."""
+"""A packed network is evaluated and priced from the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 
 from lapis.cli import main
 from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
-from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.errors import EXIT_OK
 from lapis.pack import save
 from lapis.runtime import Session
 from tests.networks import wide_network
-
-COUNT = 40
 
 
 @pytest.fixture(scope="module")
@@ -45,39 +43,6 @@ def _json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return record
 
 
-def test_shards_of_a_packed_network_merge_to_the_whole(
-    packed: Path, cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("evaluate", str(packed), "--data", str(cifar), "--limit", str(COUNT))
-    whole = _json(capsys, *words)
-    parts = []
-    for shard in range(3):
-        parts.append(tmp_path / f"{shard}.json")
-        parts[-1].write_text(json.dumps(_json(capsys, *words, "--shard", f"{shard}/3")))
-    merged = _json(capsys, "evaluate", "--merge", *map(str, parts))
-    kept = (
-        "model",
-        "state",
-        "executor",
-        "top1",
-        "top5",
-        "images",
-        "activity",
-        "config",
-        "classes_matched",
-    )
-    assert {name: merged[name] for name in kept} == {name: whole[name] for name in kept}
-    assert merged["energy"] == whole["energy"]
-    assert merged["energy"]["energy_mj"] > 0
-    assert whole["images"] == merged["tally"]["images"] == COUNT
-    assert main(["evaluate", "--merge", *map(str, parts)]) == EXIT_OK
-    merged_text = capsys.readouterr().out
-    assert main(list(words)) == EXIT_OK
-    assert capsys.readouterr().out == merged_text
-    assert main(["evaluate", "--merge", str(parts[0])]) == EXIT_BAD_INPUT
-    assert "missing: [1, 2]" in capsys.readouterr().err
-
-
 def test_the_accuracy_is_that_of_the_sessions_answers(
     packed: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,32 +59,3 @@ def test_energy_is_estimated_from_the_activities_of_a_packed_network(
     priced = _json(capsys, "energy", str(packed), "--data", str(cifar))
     assert priced["convention"] == "paper"
     assert priced["energy_mj"] == pytest.approx(evaluated["energy"]["energy_mj"], rel=0.05)
-
-
-@pytest.mark.parametrize("shard", ["3/3", "one", "0/0", "-1/2"])
-def test_a_shard_that_does_not_exist_is_refused(
-    shard: str, packed: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", str(packed), "--data", str(cifar), f"--shard={shard}"]) == EXIT_BAD_INPUT
-    assert "shard" in capsys.readouterr().err
-
-
-def test_shards_of_different_networks_do_not_merge(
-    packed: Path, cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "other.safetensors"
-    save(other, wide_network(depth=1, classes=10))
-    parts = []
-    for shard, model in enumerate((packed, other)):
-        words = ("evaluate", str(model), "--data", str(cifar), "--limit", "4", "--shard", f"{shard}/2")
-        parts.append(tmp_path / f"{shard}.json")
-        parts[-1].write_text(json.dumps(_json(capsys, *words)))
-    assert main(["evaluate", "--merge", *map(str, parts)]) == EXIT_BAD_INPUT
-    assert "different networks" in capsys.readouterr().err
-
-
-def test_what_is_no_result_does_not_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number, text in enumerate(("{", "[]", "{}", json.dumps({"tally": {}}))):
-        (tmp_path / f"{number}.json").write_text(text)
-        assert main(["evaluate", "--merge", str(tmp_path / f"{number}.json")]) == EXIT_BAD_INPUT
-        assert capsys.readouterr().err.startswith("lapis: error: ")

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lapis import LapisConfig
 from lapis.energy.activity import Activities, load_activities, load_tally, save_tally
-from lapis.energy.estimate import estimate, rate_train_mj
 from lapis.errors import LapisError
-from lapis.trace import POINTS, Point, Tally, Trace
+from lapis.trace import POINTS, Point, Tally
 
 CONFIG = LapisConfig(image_size=4, patch_size=2, width=4, depth=2, heads=1, mlp_ratio=2, window=3, readout="spikes")
 
@@ -48,30 +46,6 @@ def test_measured_activity_is_fired_over_neurons() -> None:
     assert rho.mean(0, ("q", "k", "v")) == pytest.approx(2 / 40)
     # Blocks are alike in size, so the mean over blocks is the activity over all of them.
     assert rho.over_blocks() == pytest.approx(tally.activities())
-
-
-def test_rate_trains_have_a_spike_for_every_step_of_a_code(tmp_path: Path) -> None:
-    tally, trace = Tally(), Trace(CONFIG.window)
-    for block in range(CONFIG.depth):
-        for point in POINTS:
-            width = CONFIG.hidden if point == "mlp_hidden" else CONFIG.width
-            trace.note(block, point, np.resize(np.array([0, 1, -3], np.int8), (2, CONFIG.tokens, width)))
-    tally.add(trace)
-    tally.add(trace)
-    counted = Activities.of_rate_trains(CONFIG, tally)
-    assert counted is not None
-    codes = trace[0, "q"]
-    assert counted.at(0, "q") == np.abs(codes).sum() / codes.size
-    # Spikes decide this operator's count: as many times more as there are spikes.
-    one, many = (estimate(CONFIG, rho, "lenient") for rho in (Activities.measured(CONFIG, tally), counted))
-    price = {kind: {row.operator: row.energy_mj for row in made.rows} for kind, made in (("one", one), ("many", many))}
-    assert price["many"]["fc1"] / price["one"]["fc1"] == pytest.approx(np.abs(codes).sum() / np.count_nonzero(codes))
-    assert rate_train_mj(CONFIG, tally) == many.energy_mj
-    save_tally(tmp_path / "tally.json", tally, CONFIG)
-    assert load_tally(tmp_path / "tally.json") == (tally, CONFIG)
-    assert rate_train_mj(CONFIG, _tally()) is None  # of a file from before they were counted
-    tally.merge(_tally())
-    assert tally.code_sums == {}
 
 
 def test_uniform_activity_is_the_same_in_every_block() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis import CodingByPoint, LapisConfig, LapisError, preset
+from lapis import LapisConfig, LapisError, preset
+from lapis.config import CodingByPoint
 from lapis.energy import CONVENTIONS, Activities, estimate, load_costs, side_by_side
 from lapis.energy.conventions import convention_named
 from lapis.energy.costs import CIRCUITS

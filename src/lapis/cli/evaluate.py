@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lapis import models
-from lapis._util.files import read_json
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy
 from lapis._util.progress import Display
 from lapis.cli.completion import MODEL, PRESET
@@ -31,12 +29,11 @@ from lapis.data.open import open_images
 from lapis.data.sources import resolve_data
 from lapis.deploy.network import Network
 from lapis.energy import energy_of
-from lapis.energy.activity import tally_from_dict, tally_to_dict
+from lapis.energy.activity import tally_to_dict
 from lapis.errors import LapisError
 from lapis.models import Model
 from lapis.preprocess import Preprocess, normalisation
-from lapis.runtime import Evaluation, evaluate_session
-from lapis.runtime import merge as merge_shards
+from lapis.runtime import evaluate_session
 from lapis.trace import Tally
 
 if TYPE_CHECKING:
@@ -73,7 +70,7 @@ class Work:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, type=MODEL, metavar="MODEL")
+@click.argument("model", type=MODEL)
 @data_option("Folder with CIFAR batches or class folders")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--preset", type=PRESET, help="Import foreign weights as this network, calibrated, not trained.")
@@ -86,13 +83,11 @@ class Work:
 @torch_threads_option
 @click.option("--device", help="auto, cpu or cuda: packed networks run in torch too, with equal bits.")
 @low_memory_option
-@click.option("--shard", metavar="I/N", help="Only every N-th image from I on, of a packed network.")
 @click.option("--hash", "hashed", is_flag=True, help="Give the SHA-256 of all integer logits of a packed network.")
-@click.option("--merge", is_flag=True, help="Combine the JSON files of all shards, given instead of MODEL.")
 @quiet_option
 @json_option
 def command(
-    words: tuple[str, ...],
+    model: str,
     data: Path | None,
     limit: int | None,
     preset: str | None,
@@ -105,9 +100,7 @@ def command(
     threads: int | None,
     device: str | None,
     low_memory: bool,
-    shard: str | None,
     hashed: bool,
-    merge: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -120,13 +113,6 @@ def command(
     Example:
       lapis evaluate lapis_tiny.cifar10 --data ~/data --limit 100
     """
-    if merge:
-        record = merged([_read_part(Path(word)) for word in words])
-        show(record, table(record), as_json)
-        return
-    if len(words) > 1:
-        raise LapisError(f"{len(words)} models were given; evaluate one, or add --merge to combine results")
-    model = words[0]
     whole = open_images(resolve_data(data, None), "test")
     opened, imported = models.load(model), Import(preset, size, calibrate)
     work = Work(batch, workers, threads, device, low_memory, quiet)
@@ -135,46 +121,19 @@ def command(
     images = whole if limit is None else spread(whole, limit)
     images, matched = match_classes(images, opened.class_names, opened.config.classes)
     if opened.kind == "packed" and device is None:
-        record = _packed(opened, images, work, parse_shard(shard), hashed)
+        record = _packed(opened, images, work, hashed)
     elif hashed:
         raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
-    elif low_memory or shard is not None:
-        option = "--low-memory" if low_memory else "--shard"
-        raise LapisError(f"{option} is for packed networks without --device; {model} runs in torch, pack it first")
+    elif low_memory:
+        raise LapisError(f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first")
     else:
         record = _torch(opened, images, imported, (normalise, crop), work)
     record = {"model": model, **record, "classes_matched": matched}
     show(record, table(record), as_json)
 
 
-def merged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One result of all shards; activity and energy follow from the counts of all of them."""
-    whole, config, tally = (
-        merge_shards(Evaluation.from_dict(record) for record in records),
-        records[0]["config"],
-        Tally(),
-    )
-    if any(record["config"] != config for record in records):
-        raise LapisError("these results are of different networks; evaluate one network in all shards")
-    for record in records:
-        tally.merge(tally_from_dict(record["tally"], "a result's tally")[0])
-    # A file may lie elsewhere on each machine, and a machine may have other kernels.
-    joined = {
-        name: ", ".join(dict.fromkeys(str(record.get(name)) for record in records))
-        for name in ("model", "state", "executor", "classes_matched")
-    }
-    return joined | whole.to_dict() | _counted(LapisConfig.from_dict(config), tally)
-
-
-def _read_part(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict) or "tally" not in content or not isinstance(content.get("config"), dict):
-        raise LapisError(f"{path} is not a result of lapis evaluate --shard I/N --json; evaluate that shard again")
-    return content
-
-
 def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
-    """Activity and energy, and the counts behind them, from which --merge makes those of all shards."""
+    """Activity and energy, and the counts behind them."""
     return {
         "activity": {point: round(share, 6) for point, share in tally.activities().items()},
         "energy": energy_of(config, tally),
@@ -183,7 +142,7 @@ def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int], hashed: bool) -> dict[str, Any]:
+def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> dict[str, Any]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
     session, tally = opened.session(work.threads or 1, low_memory=work.low_memory), Tally()
     digest = hashlib.sha256()
@@ -193,7 +152,6 @@ def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int], h
             ByIndex(images),
             images.labels,
             work.batch,
-            shard,
             lambda done, count: display.update(done * len(images) // count, ""),
             (tally, WATCHED_IMAGES),
             integers=lambda logits: digest.update(logits.astype("<i8").tobytes()),
@@ -204,16 +162,6 @@ def _packed(opened: Model, images: Images, work: Work, shard: tuple[int, int], h
     if hashed:
         found["logits_sha256"] = digest.hexdigest()
     return found | _counted(session.config, tally)
-
-
-def parse_shard(text: str | None) -> tuple[int, int]:
-    """I/N as a pair of numbers; (0, 1), the whole set, if nothing is given."""
-    if text is None:
-        return 0, 1
-    index, sign, of = text.partition("/")
-    if not (sign and index.isdecimal() and of.isdecimal()):
-        raise LapisError(f"--shard {text} is not I/N; for instance 0/4 for the first of four")
-    return int(index), int(of)
 
 
 def _torch(

@@ -58,14 +58,6 @@ class Activities:
         check_tally(config, tally)
         return cls({key: tally.fired[key] / tally.neurons[key] for key in tally.fired})
 
-    @classmethod
-    def of_rate_trains(cls, config: LapisConfig, tally: Tally) -> Activities | None:
-        """Spikes per neuron, 0..T, if each code z were sent as |z| spikes, not one; None if they were not counted."""
-        check_tally(config, tally)
-        if tally.code_sums.keys() != tally.fired.keys():
-            return None
-        return cls({key: tally.code_sums[key] / tally.neurons[key] for key in tally.fired})
-
     def check(self, config: LapisConfig) -> None:
         """Raise an error if a point is missing where this network fires."""
         for block in range(config.depth):
@@ -101,8 +93,7 @@ def tally_to_dict(tally: Tally, config: LapisConfig | None = None) -> dict[str, 
     points = []
     for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1]))):
         key = (block, point)
-        entry = {"block": block, "point": point, "fired": tally.fired[key], "neurons": tally.neurons[key]}
-        points.append(entry | ({"code_sum": tally.code_sums[key]} if key in tally.code_sums else {}))
+        points.append({"block": block, "point": point, "fired": tally.fired[key], "neurons": tally.neurons[key]})
     return {
         "kind": _FILE_KIND,
         "version": _FILE_VERSION,
@@ -166,10 +157,6 @@ def tally_from_dict(content: Any, path: str) -> tuple[Tally, LapisConfig | None]
         if seen < 1 or fired > seen:
             raise LapisError(f"{where}: {fired} of {seen} neurons fired; a neuron fires at most once")
         tally.fired[key], tally.neurons[key] = fired, seen
-        if "code_sum" in entry:
-            tally.code_sums[key] = _count(entry["code_sum"], f"{where}.code_sum")
-            if tally.code_sums[key] < fired:
-                raise LapisError(f"{where}: codes that sum to {tally.code_sums[key]} cannot make {fired} neurons fire")
     fields = content.get("config")
     return tally, None if fields is None else LapisConfig.from_dict(fields)
 

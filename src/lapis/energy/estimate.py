@@ -177,15 +177,6 @@ def side_by_side(
     return [estimate(config, activities, name, table, memory) for name in names]
 
 
-def rate_train_mj(config: LapisConfig, tally: Tally) -> float | None:
-    """Millijoules if each code z were sent as |z| spikes, as most spiking transformers send it; convention lenient.
-
-    None if the tally has no sums of codes.
-    """
-    spikes = Activities.of_rate_trains(config, tally)
-    return None if spikes is None else estimate(config, spikes, "lenient").energy_mj
-
-
 def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, float]) -> Activities:
     if isinstance(given, Activities):
         given.check(config)
