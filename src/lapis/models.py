@@ -45,7 +45,7 @@ KINDS: dict[Kind, str] = {
 # What commands use where no model is named.
 DEFAULT_MODEL = "lapis_tiny.imagenet"
 # What `lapis finetune` starts from.
-DEFAULT_START = "lapis_tiny.cifar10"
+DEFAULT_START = DEFAULT_MODEL
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 # Bytes of a file that tell its kind.
 FIRST_BYTES = 64

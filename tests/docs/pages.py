@@ -56,7 +56,11 @@ PAGES = {
         not_run={"scp dist": "needs a Raspberry Pi"},
     ),
     "docs/howto/distill.md": Rules(
-        not_run={"lapis distill": "downloads weights", "lapis verify student": "needs the student"}
+        not_run={
+            "lapis distill": "downloads weights; tests/cli/test_distill.py runs it",
+            "from lapis.train import distill": "downloads weights; tests/train/test_distillation.py runs it",
+            "lapis verify student": "needs the student",
+        }
     ),
     "docs/howto/explain.md": Rules(),
     "docs/howto/integrations.md": Rules(

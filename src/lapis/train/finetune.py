@@ -6,12 +6,14 @@ Everything is in the folder `plan.out`. A finished part is never repeated, so th
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lapis import models, pack
 from lapis._util.files import remove_unfinished, write_text
@@ -21,6 +23,7 @@ from lapis.data.class_folders import unreadable
 from lapis.data.loader import UNREADABLE_SHARE
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
+from lapis.nn.model import LapisViT
 from lapis.train.distributed import Processes
 from lapis.train.head import MOST_IMAGES, fit_head
 from lapis.train.objective import make_objective
@@ -64,19 +67,30 @@ def is_started(plan: Plan) -> bool:
 
 
 def expected_minutes(plan: Plan, processes: Processes) -> float:
-    """How long a plan takes, from the measured time of a training step on a few images of noise."""
+    """How long a plan takes, from the measured time of a step on a few images of noise."""
     recipe = next(iter(plan.stages.values()))
     recipe, optim = replace(recipe, start=plan.source), recipe.optim
     size, count = recipe.model.image_size, min(MEASURED_IMAGES, optim.batch)
     noise = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0)).to(processes.device)
     teacher = load_teacher(recipe, processes.device)
-    objective = make_objective(prepare_student(recipe, noise, teacher), teacher, recipe, noise)
-    per_image = step_seconds(objective, teacher, optim, noise, recipe.model.classes) / count
-    # Images that only pass forward, once for the head and once for the test of every stage, take a third.
+    student = prepare_student(recipe, noise, teacher)
     tests = 1 + (0 if plan.fast else len(plan.stages))
     forward = min(len(plan.images.train), MOST_IMAGES) + len(plan.images.held_out) * tests
-    trained = 0 if plan.fast else sum(plan.steps(name) * each.optim.batch for name, each in plan.stages.items())
-    return per_image * (trained + forward / 3) / 60
+    seconds = forward * _forward_seconds(student, noise) / count
+    if not plan.fast:
+        objective = make_objective(student, teacher, recipe, noise)
+        trained = sum(plan.steps(name) * each.optim.batch for name, each in plan.stages.items())
+        seconds += trained * step_seconds(objective, teacher, optim, noise, recipe.model.classes) / count
+    return seconds / 60
+
+
+@torch.no_grad()
+def _forward_seconds(model: LapisViT, images: Tensor) -> float:
+    model.eval()
+    for _ in range(2):  # the first pays for what is made once
+        started = time.monotonic()
+        model(images)
+    return time.monotonic() - started
 
 
 def finetune(plan: Plan, processes: Processes, quiet: bool, report: ReportLine) -> FineTuned | None:
