@@ -12,9 +12,8 @@ from torch import Tensor
 from benchmarks.kernels import Task
 from benchmarks.sizes import Size
 from lapis.errors import LapisError
-from lapis.ops.affinity.eager import log_affinity
 from lapis.ops.attention import eager, torch_native
-from lapis.ops.row_scale.eager import scale_rows
+from lapis.ops.row_scale.eager import log_affinity, scale_rows
 
 # The allowed error of our FP32 results beside the composed form in float64.
 TOLERANCE = 1e-4

@@ -43,10 +43,10 @@ from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate
 from lapis.ops.attention import native as attention_native
 from lapis.ops.attention import reference as attention_reference
+from lapis.ops.distance import eager, reference, torch_native
+from lapis.ops.distance import native as l1_native
 from lapis.ops.integer_attention import native as integer_native
 from lapis.ops.integer_attention import reference as integer_reference
-from lapis.ops.l1_distance import eager, reference, torch_native
-from lapis.ops.l1_distance import native as l1_native
 from lapis.ops.lsq import eager as lsq_eager
 from lapis.ops.lsq import torch_native as lsq_native
 

@@ -23,7 +23,7 @@ from lapis.nn.attention import Attention, softmax_attention
 from lapis.nn.pixels import normalise
 from lapis.nn.relations.base import Relation
 from lapis.nn.relations.distance import Gaussian, first_tau
-from lapis.ops.l1_distance.eager import l1_distance
+from lapis.ops.distance.eager import l1_distance
 from lapis.preprocess import Preprocess
 from lapis.train import recipes
 from lapis.train.recipe import Recipe

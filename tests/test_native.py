@@ -18,7 +18,7 @@ import pytest
 
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.l1_distance.native import l1_distance, l1_distance_backward
+from lapis.ops.distance.native import l1_distance, l1_distance_backward
 
 SOURCES = Path(__file__).resolve().parents[1] / "csrc"
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
@@ -100,7 +100,7 @@ def test_without_the_library_the_package_works_and_says_so_once(tmp_path: Path) 
     broken.write_bytes(b"not a library")
     script = (
         f"import pathlib, torch, lapis.native\nlapis.native._find = lambda: pathlib.Path({str(broken)!r})\n"
-        "from lapis.ops.l1_distance.torch_native import l1_distance\n"
+        "from lapis.ops.distance.torch_native import l1_distance\n"
         "x = torch.ones(3, 4)\n"
         "for _ in range(3): print(float(l1_distance(x, 2 * x).sum()))\n"
     )
@@ -155,7 +155,7 @@ def test_calls_from_many_python_threads_do_not_disturb_each_other() -> None:
 
 FORK = """
 import os, numpy as np
-from lapis.ops.l1_distance.native import l1_distance
+from lapis.ops.distance.native import l1_distance
 x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
 before = l1_distance(x, x, threads=2)
 child = os.fork()
@@ -177,7 +177,7 @@ SHARED = """
 import os, numpy as np, torch
 import lapis.ops.tensors
 from lapis import native
-from lapis.ops.l1_distance.native import l1_distance
+from lapis.ops.distance.native import l1_distance
 x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
 alone = l1_distance(x, x)
 torch.set_num_threads(2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lapis.errors import LapisError
-from lapis.ops.l1_distance.reference import l1_distance
+from lapis.ops.distance.reference import l1_distance
 from lapis.spikes import decode, encode, first_spike, latency, split_on_off
 
 Codes = tuple[np.ndarray, int]

@@ -12,7 +12,7 @@ from lapis.convert.fold import from_model
 from lapis.deploy import arithmetic, integer, leak
 from lapis.deploy.simulate import WINDOWS, fire, integrate, leak_affinities, mix, relate, simulate
 from lapis.energy.counts import OPERATORS, deliveries
-from lapis.ops.l1_distance.reference import l1_distance
+from lapis.ops.distance.reference import l1_distance
 from lapis.spikes import encode, split_on_off
 from lapis.trace import POINTS, Tally
 from tests.networks import configs, small_config, small_model

@@ -12,9 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapis.errors import LapisError
-from lapis.ops.hamming_distance import native as hamming_native
-from lapis.ops.hamming_distance import reference as hamming_reference
-from lapis.ops.l1_distance import native, reference
+from lapis.ops.distance import native, reference
 
 from .shapes import SHAPES, codes
 
@@ -27,7 +25,7 @@ SHARED_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fix
 def case(shape: tuple[int, int, int, int]) -> Case:
     n, m, c, window = shape
     q, k = codes(n, (2, n, c), window), codes(m + 1, (2, m, c), window)
-    return q, k, reference.l1_distance(q, k), hamming_reference.hamming_distance(q, k)
+    return q, k, reference.l1_distance(q, k), reference.hamming_distance(q, k)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -35,7 +33,7 @@ def test_distance_equals_the_reference(isa: str, shape: tuple[int, int, int, int
     q, k, expected, differing = case(shape)
     assert np.array_equal(native.l1_distance(q, k), expected)
     assert np.array_equal(native.l1_distance_float(q.astype(np.float32), k.astype(np.float32)), expected)
-    assert np.array_equal(hamming_native.hamming_distance(q, k), differing)
+    assert np.array_equal(native.hamming_distance(q, k), differing)
 
 
 @pytest.mark.parametrize("window", [15, 63, 127, 255])
@@ -58,7 +56,7 @@ def test_silence_and_full_windows_are_exact(isa: str, window: int, left: int, ri
 def test_any_shape_and_window_is_exact(isa: str, n: int, m: int, c: int, window: int, seed: int) -> None:
     q, k = codes(seed, (n, c), window), codes(seed + 1, (m, c), window)
     assert np.array_equal(native.l1_distance(q, k), reference.l1_distance(q, k))
-    assert np.array_equal(hamming_native.hamming_distance(q, k), hamming_reference.hamming_distance(q, k))
+    assert np.array_equal(native.hamming_distance(q, k), reference.hamming_distance(q, k))
 
 
 def test_codes_of_many_channels_do_not_overflow_a_byte_or_a_word(isa: str) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from lapis.errors import LapisError
-from lapis.ops.hamming_distance import native as hamming_native
-from lapis.ops.l1_distance import eager, native
+from lapis.ops.distance import eager, native
 
 from .shapes import SHAPES, codes
 
@@ -76,7 +75,7 @@ def test_gradient_is_float64s_and_no_worse_than_eager(isa: str, shape: tuple[int
 @pytest.mark.parametrize("shape", SHAPES[:35:3], ids=str)
 def test_hamming_gradient_is_the_stated_surrogate(isa: str, shape: tuple[int, int, int, int]) -> None:
     q, k, g = case(shape)
-    made = hamming_native.hamming_distance_backward(g, q, k)
+    made = native.hamming_distance_backward(g, q, k)
     for grad, true, axis in zip(made, expected(shape, 1), (-1, -2), strict=True):
         assert within_bound(grad, true, np.abs(g).max(axis)[..., None], g.shape[axis])
 

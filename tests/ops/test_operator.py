@@ -14,12 +14,17 @@ from hypothesis.extra import numpy as hnp
 from lapis.codes import pow2_exponent
 from lapis.config import RowScale
 from lapis.errors import LapisError
-from lapis.ops.affinity.reference import affinity, affinity_by_leak, affinity_by_table, affinity_table
 from lapis.ops.attention.reference import attention, attention_spikes, readout, weights
-from lapis.ops.hamming_distance.reference import hamming_distance
-from lapis.ops.l1_distance.reference import l1_distance
-from lapis.ops.row_scale.reference import exact_rows, pow2_rows, row_exponent
-from lapis.ops.squared_distance.reference import squared_distance
+from lapis.ops.distance.reference import hamming_distance, l1_distance, squared_distance
+from lapis.ops.row_scale.reference import (
+    affinity,
+    affinity_by_leak,
+    affinity_by_table,
+    affinity_table,
+    exact_rows,
+    pow2_rows,
+    row_exponent,
+)
 from lapis.spikes import encode, first_spike, latency
 
 Int = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from lapis.errors import LapisError
-from lapis.ops.pack6.reference import pack6, packed_width, unpack6
+from lapis.ops.packing import pack6, packed_width, unpack6
 
 
 @given(arrays(np.int8, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=13), elements=st.integers(-31, 31)))

@@ -12,9 +12,9 @@ from lapis import native
 from lapis.errors import LapisError
 from lapis.ops.attention import eager as attention_eager
 from lapis.ops.attention import torch_native as attention_native
-from lapis.ops.hamming_distance import eager as hamming_eager
-from lapis.ops.hamming_distance import torch_native as hamming_native
-from lapis.ops.l1_distance import eager, torch_native
+from lapis.ops.distance import eager, torch_native
+from lapis.ops.distance import eager as hamming_eager
+from lapis.ops.distance import torch_native as hamming_native
 from lapis.ops.lsq import eager as lsq_eager
 from lapis.ops.lsq import torch_native as lsq_native
 

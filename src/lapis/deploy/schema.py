@@ -20,7 +20,7 @@ from lapis.config import AFFINITY_BITS as MAX_AFFINITY_BITS
 from lapis.deploy.arithmetic import EXACT_FLOAT32, MAX_WIDTH, POOLED_BITS, STREAM_LIMIT
 from lapis.deploy.leak import MAX_EXPONENT
 from lapis.errors import LapisError
-from lapis.ops.pack6 import packed_width
+from lapis.ops.packing import packed_width
 from lapis.positions import offset_count
 from lapis.preprocess import MAX_ASPECT, MAX_PIXELS, MAX_SIZE
 

@@ -10,15 +10,12 @@ torch_native.py  torch operators over the native library, falling back to eager
 What this package exports picks the variant from the arrays that it is given.
 """
 
-from lapis.ops.affinity import affinity
 from lapis.ops.attention import attention, attention_spikes
-from lapis.ops.hamming_distance import hamming_distance
+from lapis.ops.distance import hamming_distance, l1_distance, squared_distance
 from lapis.ops.integer_attention import integer_attention
-from lapis.ops.l1_distance import l1_distance
 from lapis.ops.lsq import lsq_codes, lsq_value
-from lapis.ops.pack6 import pack6, unpack6
-from lapis.ops.row_scale import scale_rows
-from lapis.ops.squared_distance import squared_distance
+from lapis.ops.packing import pack6, unpack6
+from lapis.ops.row_scale import affinity, scale_rows
 from lapis.spikes import decode, encode, first_spike, latency
 
 __all__ = [

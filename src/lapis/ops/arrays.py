@@ -1,9 +1,10 @@
-"""Arrays as the native kernels want them: four axes, channels contiguous, strides in elements."""
+"""Arrays as the native kernels want them: four axes, channels contiguous, strides in elements; checks of shapes."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy.typing as npt
 from lapis import native
 from lapis.codes import check_integers
 from lapis.errors import LapisError
-from lapis.ops.shapes import check_pair, check_values
 
 Array = npt.NDArray[Any]
 
@@ -95,3 +95,21 @@ def shared_u8(
     if max(int(q.max()), int(k.max())) - low > 255:
         return None
     return (q.astype(np.int64) - low).astype(np.uint8), (k.astype(np.int64) - low).astype(np.uint8)
+
+
+def check_pair(q_shape: Sequence[int], k_shape: Sequence[int]) -> None:
+    """Queries (..., N, C) and keys (..., M, C) must agree in all but the token axis."""
+    q, k = tuple(q_shape), tuple(k_shape)
+    if len(q) < 2 or len(k) < 2:
+        raise LapisError(f"queries {q} and keys {k} need at least a token and a channel axis: (..., N, C)")
+    if q[:-2] != k[:-2] or q[-1] != k[-1]:
+        raise LapisError(
+            f"queries {q} and keys {k} must agree in every axis but the token one: (..., N, C), (..., M, C)"
+        )
+
+
+def check_values(k_shape: Sequence[int], v_shape: Sequence[int]) -> None:
+    """Values (..., M, C') must have one row a key."""
+    k, v = tuple(k_shape), tuple(v_shape)
+    if len(v) < 2 or k[:-1] != v[:-1]:
+        raise LapisError(f"values {v} must have one row for each key {k}: (..., M, C')")

@@ -22,7 +22,7 @@ from lapis.deploy import schema
 from lapis.deploy.network import Block, Network, check_activity, check_class_names, check_packed
 from lapis.deploy.schema import LENGTH_BYTES, MAX_HEADER, METADATA_KEY, Tensor
 from lapis.errors import LapisError
-from lapis.ops.pack6 import unpack6
+from lapis.ops.packing import unpack6
 from lapis.preprocess import Preprocess
 from lapis.trace import Point
 

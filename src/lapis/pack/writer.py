@@ -12,7 +12,7 @@ from safetensors.numpy import save as to_safetensors
 from lapis._util.files import write_atomically
 from lapis.deploy import schema
 from lapis.deploy.network import Network, array_of
-from lapis.ops.pack6 import pack6
+from lapis.ops.packing import pack6
 
 
 def save(path: str | Path, network: Network) -> int:

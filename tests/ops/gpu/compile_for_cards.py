@@ -21,7 +21,7 @@ from triton.compiler import ASTSource
 
 from lapis.ops.attention import triton as attention
 from lapis.ops.attention import triton_kernels
-from lapis.ops.gpu.cards import Card
+from lapis.ops.gpu.choice import Card
 from lapis.ops.lsq import triton as lsq
 from lapis.ops.lsq import triton_kernels as lsq_kernels
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lapis.ops.gpu.cards import card_of
+from lapis.ops.gpu.choice import card_of
 
 triton = pytest.importorskip("triton", reason="triton is not installed: pip install triton")
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from lapis.codes import pow2_exponent
-from lapis.ops.l1_distance.reference import l1_distance
+from lapis.ops.distance.reference import l1_distance
 from lapis.ops.row_scale.reference import exact_rows, pow2_rows, row_exponent
 from lapis.report.page import Explained
 from lapis.report.page.evidence import rollout

@@ -18,12 +18,12 @@ from lapis.deploy.schema import LONGEST_DELAY
 from lapis.errors import LapisError
 from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations.base import Mixer, Relation
-from lapis.ops.affinity.eager import log_affinity
 from lapis.ops.attention.torch_native import attention
+from lapis.ops.distance import eager, torch_native
+from lapis.ops.distance.eager import squared_distance
+from lapis.ops.distance.torch_native import hamming_distance
 from lapis.ops.gpu.choice import served_by_triton
-from lapis.ops.hamming_distance.torch_native import hamming_distance
-from lapis.ops.l1_distance import eager, torch_native
-from lapis.ops.squared_distance.eager import squared_distance
+from lapis.ops.row_scale.eager import log_affinity
 from lapis.relations import GaussianRule, HammingRule, LaplacianRule
 
 # First time constants that are tried, in units of the spread of distances; the readout changes little between two.

@@ -20,7 +20,7 @@ from lapis.errors import LapisError
 from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations.base import Relation
 from lapis.nn.relations.distance import first_tau, fit_heads
-from lapis.ops.l1_distance.torch_native import l1_distance
+from lapis.ops.distance.torch_native import l1_distance
 from lapis.relations import Laplacian2Rule, Rule, TableRule
 
 LN2 = math.log(2.0)

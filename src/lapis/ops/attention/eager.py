@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from lapis.config import RowScale
-from lapis.ops.affinity.eager import log_affinity
-from lapis.ops.l1_distance.eager import l1_distance
-from lapis.ops.row_scale.eager import scale_rows
-from lapis.ops.shapes import check_values
+from lapis.ops.arrays import check_values
+from lapis.ops.distance.eager import l1_distance
+from lapis.ops.row_scale.eager import log_affinity, scale_rows
 
 
 def attention(

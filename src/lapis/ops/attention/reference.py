@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from lapis.codes import check_integers, check_tau
 from lapis.config import RowScale
 from lapis.errors import LapisError
-from lapis.ops.l1_distance.reference import l1_distance
+from lapis.ops.arrays import check_values
+from lapis.ops.distance.reference import l1_distance
 from lapis.ops.row_scale.reference import scale_rows
-from lapis.ops.shapes import check_values
 from lapis.spikes import first_spike
 
 Float = npt.NDArray[np.float64]

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from lapis import native
 from lapis.config import RowScale
-from lapis.ops.affinity.eager import log_affinity
+from lapis.ops.arrays import check_pair, check_values
 from lapis.ops.attention.native import check_heads, float_tables
+from lapis.ops.distance.torch_native import l1_distance
 from lapis.ops.gpu.choice import served_by_triton
-from lapis.ops.l1_distance.torch_native import l1_distance
-from lapis.ops.row_scale.eager import scale_rows
-from lapis.ops.shapes import check_pair, check_values
+from lapis.ops.row_scale.eager import log_affinity, scale_rows
 from lapis.ops.tensors import as_kernel_tensor, record, served_natively, threads
 
 if TYPE_CHECKING:

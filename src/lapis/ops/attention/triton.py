@@ -16,8 +16,7 @@ from torch import Tensor
 
 from lapis.config import RowScale
 from lapis.ops.attention import triton_kernels as kernels
-from lapis.ops.gpu.cards import Card
-from lapis.ops.gpu.choice import card_of_device, levels_by_thermometer
+from lapis.ops.gpu.choice import Card, card_of_device, levels_by_thermometer
 
 LOG2_E = 1 / math.log(2)
 # Rows of packed codes are padded to the largest tile.

@@ -12,17 +12,56 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lapis.errors import LapisError
-from lapis.ops.gpu.cards import OTHER, Card, card_of
 
 EAGER, WORDS, THERMOMETER = "eager", "words", "thermometer"
 CHOICES = (EAGER, WORDS, THERMOMETER)
 _forced: list[str] = []
-_shapes_only: list[bool] = []
+
+
+# How four byte differences are found and summed; "plain" is ordinary arithmetic, which every device can run.
+Words = Literal["vabsdiff4", "min_dp4a", "v_sad_u8", "plain"]
+# How a product of float32 matrices is taken on matrix units: three products of shorter numbers, or on ordinary cores.
+Dot = Literal["tf32x3", "bf16x3", "ieee"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """GPUs of one kind: how they find distances, the threads in step, and the levels up to which matrix units are used.
+
+    Ordinary cores take four channels at a time, packed as bytes into a word. Matrix units multiply thermometers,
+    min(a, b) = sum_t [a >= t] [b >= t], one product for each of T levels (2 T for signed codes): faster for few levels.
+    The levels come from instructions counted in compiled kernels (docs/gpu.md); no card was at hand.
+    """
+
+    architectures: tuple[str, ...]
+    words: Words
+    dot: Dot
+    lanes: int
+    thermometer_levels: int
+
+
+CARDS = (
+    Card(("sm_80", "sm_86", "sm_87", "sm_89"), "vabsdiff4", "tf32x3", 32, 10),
+    Card(("sm_90",), "vabsdiff4", "tf32x3", 32, 12),
+    Card(("sm_100", "sm_103"), "vabsdiff4", "tf32x3", 32, 11),
+    Card(("sm_120", "sm_121"), "min_dp4a", "tf32x3", 32, 15),
+    Card(("gfx90a", "gfx942", "gfx950"), "v_sad_u8", "bf16x3", 64, 0),
+)
+# What is not in the table runs plain arithmetic, which is right everywhere.
+OTHER = Card((), "plain", "ieee", 32, 0)
+
+
+def card_of(architecture: str) -> Card:
+    """The row of an architecture such as `sm_90` or `gfx942:sramecc+:xnack-`."""
+    name = architecture.split(":")[0]
+    return next((card for card in CARDS if name in card.architectures), OTHER)
 
 
 @contextmanager
@@ -33,19 +72,6 @@ def force(choice: str) -> Iterator[None]:
         yield
     finally:
         _forced.pop()
-
-
-@contextmanager
-def shapes_only() -> Iterator[None]:
-    """Take the kernels' way on any device, with Triton or without: for tensors that have shapes but no numbers.
-
-    What a network keeps for its backward pass on a GPU can so be counted where there is none.
-    """
-    _shapes_only.append(True)
-    try:
-        yield
-    finally:
-        _shapes_only.pop()
 
 
 def requested() -> str:
@@ -70,8 +96,6 @@ def interpreted() -> bool:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def runs_on(device_type: str) -> bool:
     """Whether the kernels serve tensors of this kind of device ("cuda" is torch's name for ROCm too)."""
-    if _shapes_only:
-        return True
     return (device_type == "cuda" or (device_type == "cpu" and interpreted())) and missing() is None
 
 

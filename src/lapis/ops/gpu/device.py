@@ -1,7 +1,7 @@
 """Functions in Triton's language that the kernels share: distances of a tile, signs, the factor of a row.
 
 The two operations that cost most have a plain form, which the interpreter and every GPU can run, and one form in
-assembly for each kind of card (`lapis.ops.gpu.cards`). Which one is a constant of the compilation.
+assembly for each kind of card (`lapis.ops.gpu.choice`). Which one is a constant of the compilation.
 """
 
 import triton

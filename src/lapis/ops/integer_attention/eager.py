@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lapis.ops.arrays import check_values
+from lapis.ops.distance.torch_native import l1_distance
 from lapis.ops.integer_attention.reference import AffinityTables
-from lapis.ops.l1_distance.torch_native import l1_distance
-from lapis.ops.shapes import check_values
 
 
 def integer_attention(

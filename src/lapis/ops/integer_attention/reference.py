@@ -16,8 +16,8 @@ from lapis._util.locks import blas_section
 from lapis.codes import check_integers
 from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
-from lapis.ops.l1_distance.reference import l1_distance
-from lapis.ops.shapes import check_values
+from lapis.ops.arrays import check_values
+from lapis.ops.distance.reference import l1_distance
 
 # The largest affinity of any network; that of a row's nearest key lies in 2**(bits - 1)..2**bits - 1.
 AFFINITY_MAX = (1 << AFFINITY_BITS) - 1

@@ -1,4 +1,4 @@
-"""Rows of affinities scaled to a mass of one: exactly, or by the nearest power of two."""
+"""Affinities A = exp(-D / tau), and their rows scaled to a mass of one: exactly, or by the nearest power of two."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def scale_rows(log_affinity: Any, row_scale: RowScale = "pow2") -> Any:
 
         return eager.scale_rows(log_affinity, row_scale)
     return reference.scale_rows(log_affinity, row_scale)
+
+
+def affinity(distance: Any, tau: Any) -> Any:
+    """A = exp(-D / tau_h) in (0, 1]: distance (..., H, N, M) >= 0 with tau (H,), or any shape with a single tau."""
+    if is_tensor(distance):
+        from lapis.ops.row_scale import eager
+
+        return eager.affinity(distance, tau)
+    return reference.affinity(distance, tau)

@@ -1,4 +1,4 @@
-"""Rows of affinities scaled to a mass of one, in torch, differentiable."""
+"""Affinities, and their rows scaled to a mass of one, in torch, differentiable."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ from lapis.config import RowScale
 LN2 = math.log(2.0)
 # How far the logarithm of a power of two, computed in float32, may lie beside it, relative to its size.
 LOG_ERROR = 2.0**-22
+
+
+def affinity(distance: Tensor, tau: Tensor) -> Tensor:
+    """A = exp(-D / tau_h): distance (..., H, N, M), tau (H,) or a single value."""
+    return torch.exp(log_affinity(distance, tau))
+
+
+def log_affinity(distance: Tensor, tau: Tensor) -> Tensor:
+    """ln A = -D / tau_h, the form in which no row can underflow."""
+    return -distance / (tau.view(-1, 1, 1) if tau.ndim == 1 else tau)
 
 
 def scale_rows(log_affinity: Tensor, row_scale: RowScale) -> Tensor:

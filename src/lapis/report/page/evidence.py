@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis.deploy.leak import MANTISSA_BITS
-from lapis.ops.l1_distance import l1_distance
+from lapis.ops.distance import l1_distance
 from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from triton.runtime import interpreter
 
-from lapis.ops.gpu.cards import OTHER, Card, Words
+from lapis.ops.gpu.choice import OTHER, Card, Words
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""D_ij = sum_c |q_ic - k_jc| and its gradient by the native library, on numpy arrays."""
+"""Distances of codes and their gradients by the native library, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.arrays import as_kernel_array, as_u8, outer_strides
-from lapis.ops.shapes import check_pair
+from lapis.ops.arrays import as_kernel_array, as_u8, check_pair, outer_strides
 
 Float = npt.NDArray[np.float32]
 
@@ -33,6 +32,16 @@ def l1_distance_backward(grad: Float, q_codes: Any, k_codes: Any, threads: int =
     grad (..., N, M), codes as u8 or as integer-valued float32, spanning at most 0..254.
     """
     return distance_backward(native.L1, grad, np.asarray(q_codes), np.asarray(k_codes), threads)
+
+
+def hamming_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike, threads: int = 1) -> npt.NDArray[np.int32]:
+    """D_ij = sum_c [q_ic != k_jc]: q (..., N, C), k (..., M, C) of integers 0..255  ->  (..., N, M) int32."""
+    return distance(native.HAMMING, as_u8(q_codes, "q"), as_u8(k_codes, "k"), np.dtype(np.int32), threads)
+
+
+def hamming_distance_backward(grad: Float, q_codes: Any, k_codes: Any, threads: int = 1) -> tuple[Float, Float]:
+    """The surrogate sign(q_ic - k_jc) [|q_ic - k_jc| <= 1] for the slope; codes u8 or integer-valued float32."""
+    return distance_backward(native.HAMMING, grad, np.asarray(q_codes), np.asarray(k_codes), threads)
 
 
 def distance(relation: int, q: Any, k: Any, dtype: np.dtype[Any], threads: int) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Distances of the native library as torch operators: one definition for every relation that it knows."""
+"""Distances of codes as torch operators over the native library; eager wherever that cannot run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,30 @@ import torch
 from torch import Tensor
 
 from lapis import native
-from lapis.ops.tensors import as_kernel_tensor, record, threads
+from lapis.ops.arrays import check_pair
+from lapis.ops.distance import eager
+from lapis.ops.tensors import as_kernel_tensor, record, served_natively, threads
+
+
+def l1_distance(q: Tensor, k: Tensor) -> Tensor:
+    """D_ij = sum_c |q_ic - k_jc|, dD_ij/dq_ic = sign(q_ic - k_jc) with sign(0) = 0.
+
+    q (..., N, C) and k (..., M, C), integer-valued codes spanning at most 0..254  ->  (..., N, M) float32.
+    """
+    check_pair(q.shape, k.shape)
+    if not served_natively(q, k):
+        return eager.l1_distance(q, k)
+    result: Tensor = torch.ops.lapis.l1_distance(q, k)
+    return result
+
+
+def hamming_distance(q: Tensor, k: Tensor, levels: int = eager.MAX_LEVELS) -> Tensor:
+    """D_ij = sum_c [q_ic != k_jc] for integer-valued q and k in 0..levels-1, with the surrogate gradient of `eager`."""
+    check_pair(q.shape, k.shape)
+    if not served_natively(q, k):
+        return eager.hamming_distance(q, k, levels)
+    result: Tensor = torch.ops.lapis.hamming_distance(q, k)
+    return result
 
 
 def define_distance(name: str, relation: int) -> None:
@@ -72,3 +95,7 @@ def _backward_shapes(grad: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor
 
 def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
+
+
+define_distance("l1_distance", native.L1)
+define_distance("hamming_distance", native.HAMMING)

@@ -1,4 +1,4 @@
-"""D_ij = number of channels whose codes differ, in torch, with a surrogate gradient."""
+"""Distances of codes in torch, differentiable: q (..., N, C) and k (..., M, C)  ->  (..., N, M)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,30 @@ import torch
 from torch import Tensor
 
 from lapis.codes import MAX_WINDOW
-from lapis.ops.shapes import check_pair
+from lapis.ops.arrays import check_pair
 
 # Codes of every window, raised above zero where they are signed.
 MAX_LEVELS = 2 * MAX_WINDOW + 1
+
+
+def l1_distance(q: Tensor, k: Tensor) -> Tensor:
+    """D_ij = sum_c |q_ic - k_jc|, dD_ij/dq_ic = sign(q_ic - k_jc) with sign(0) = 0.
+
+    q (..., N, C) and k (..., M, C), real or integer-valued  ->  (..., N, M). Memory is that of the result: the
+    N x M x C differences are never stored.
+    """
+    check_pair(q.shape, k.shape)
+    return torch.cdist(q, k, p=1.0)
+
+
+def squared_distance(q: Tensor, k: Tensor) -> Tensor:
+    """D_ij = |q_i|^2 + |k_j|^2 - 2 q_i . k_j, exact for integer-valued codes below 2**24.
+
+    q (..., N, C) and k (..., M, C)  ->  (..., N, M).
+    """
+    check_pair(q.shape, k.shape)
+    norms = (q * q).sum(-1).unsqueeze(-1) + (k * k).sum(-1).unsqueeze(-2)
+    return norms - 2 * (q @ k.transpose(-1, -2))
 
 
 def hamming_distance(q: Tensor, k: Tensor, levels: int = MAX_LEVELS) -> Tensor:
