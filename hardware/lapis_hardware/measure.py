@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import gzip
+import shutil
+import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +23,7 @@ from lapis_hardware.liberty import Library, load
 from lapis_hardware.netlist import Netlist, critical_path_ps, energy_fj, simulate, synthesize
 from lapis_hardware.stimuli import Stimuli, stimuli_of
 
-CELLS = Path(__file__).parent / "cells" / "sg13g2.lib"
+CELLS = Path(__file__).parent / "cells" / "sg13g2.lib.gz"
 # The share of q, k and v that spike in the paper's large model, as the figures in its tables imply.
 PAPER_SHARE = 0.388
 
@@ -38,9 +43,14 @@ class Measured:
     settled_pj: float
 
 
+@functools.cache
 def packaged_library() -> Library:
-    """The library beside this file: IHP SG13G2, 130 nm, typical, reduced to plain gates."""
-    return load(CELLS)
+    """The library beside this file: IHP SG13G2, 130 nm, typical, reduced to plain gates; synthesis reads it unpacked."""
+    folder = Path(tempfile.mkdtemp(prefix="lapis_cells_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = folder / CELLS.stem
+    file.write_bytes(gzip.decompress(CELLS.read_bytes()))
+    return load(file)
 
 
 def prepare(folder: Path, network: Network, images: Pixels, thinned: float | None = None) -> tuple[Head, Stimuli]:
