@@ -45,7 +45,7 @@ class Measured:
 
 @functools.cache
 def packaged_library() -> Library:
-    """The library beside this file: IHP SG13G2, 130 nm, typical, reduced to plain gates; synthesis reads it unpacked."""
+    """The library beside this file: IHP SG13G2, 130 nm, typical, plain gates; synthesis reads it unpacked."""
     folder = Path(tempfile.mkdtemp(prefix="lapis_cells_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = folder / CELLS.stem
