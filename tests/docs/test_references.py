@@ -54,9 +54,7 @@ def test_every_command_and_option_exists(page: Path) -> None:
 
 
 def test_a_command_or_option_that_does_not_exist_is_found() -> None:
-    text = (
-        "`lapis pack --affinity-bits`, `LAPIS_ISA=avx2 lapis pak x`,\n`lapis evaluate x --data\nDIR --sizes`\n"
-    )
+    text = "`lapis pack --affinity-bits`, `LAPIS_ISA=avx2 lapis pak x`,\n`lapis evaluate x --data\nDIR --sizes`\n"
     text += "```sh\nlapis train smoke \\\n  --sett a=b  # --other\n```\n"
     assert [unknown_option(line) for line in commands_in(text)] == [None, "pak", "--sizes", "--sett"]
 

@@ -302,7 +302,10 @@ def linear(
     rise, fall = ladder(low, high)
     shifted = np.ascontiguousarray(codes.astype(np.int16) - low, dtype=np.uint8)
     out, stream = np.zeros((rows, outputs), dtype=np.uint8), start(rows, outputs)
-    arrays = engine_module.layer_arrays(layer)
+    arrays = [
+        np.ascontiguousarray(getattr(layer, name), dtype=kind)
+        for name, kind in (("weight", np.int8), ("scale", np.float32), ("shift", np.float32))
+    ]
     native.check(
         engine_module._library().lapis_engine_linear(
             *(array.ctypes.data for array in arrays), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high,

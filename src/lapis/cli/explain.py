@@ -83,8 +83,7 @@ def _write_one(model: str, image: str, out: Path, evidence: bool, hidden: bool) 
 
         explained = explain(model, image, evidence, progress)
     size = write_page(out, explained)
-    best = int(explained.logits.argmax())
-    answer = explained.class_names[best] if explained.class_names else f"class {best}"
+    answer = explained.answer
     fired, neurons = sum(explained.tally.fired.values()), sum(explained.tally.neurons.values())
     lines = [
         f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)",

@@ -105,7 +105,7 @@ def command(
 def _executors(opened: Model, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
     """The chosen executors, and the events that the spiking one counts."""
     events, trained = Events(), opened.kind == "checkpoint"
-    default = {"spikes": True, "native": _runs_native(network), "onnx": False}
+    default = {"spikes": True, "native": native.available(), "onnx": False}
     chosen = only or tuple(name for name in EXECUTORS if default.get(name, trained))
     table: dict[str, Executor] = {}
     if "spikes" in chosen:
@@ -163,12 +163,8 @@ def _at_each_size(table: dict[str, Executor], network: Network, sizes: list[int]
     return smaller | {f"{name} x{size}": in_batches(one, size) for name, one in table.items() for size in sizes}
 
 
-def _runs_native(network: Network) -> bool:
-    return native.available()
-
-
 def _checked_native(network: Network) -> Executor:
-    if not _runs_native(network):
+    if not native.available():
         raise LapisError("the native engine needs integer weights and a built library; see `lapis info`")
     return Executor(Engine(network, 1).watch, "equal")
 

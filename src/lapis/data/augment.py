@@ -20,48 +20,30 @@ def _enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
     return lambda image, strength, sign: kind(image).enhance(1 + sign * 0.9 * strength)
 
 
-def _affine(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=GREY)
+def _affine(matrix: Callable[[Image.Image, float], tuple[float, ...]]) -> Operation:
+    """A transform whose matrix takes the image and an amount of -0.3..0.3."""
+
+    def transform(image: Image.Image, strength: float, sign: int) -> Image.Image:
+        moved = matrix(image, sign * 0.3 * strength)
+        return image.transform(image.size, Image.Transform.AFFINE, moved, Image.Resampling.BILINEAR, fillcolor=GREY)
+
+    return transform
 
 
 def _rotate(image: Image.Image, strength: float, sign: int) -> Image.Image:
     return image.rotate(sign * 30 * strength, Image.Resampling.BILINEAR, fillcolor=GREY)
 
 
-def _shear_x(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return _affine(image, (1, sign * 0.3 * strength, 0, 0, 1, 0))
-
-
-def _shear_y(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return _affine(image, (1, 0, 0, sign * 0.3 * strength, 1, 0))
-
-
-def _move_x(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return _affine(image, (1, 0, sign * 0.3 * strength * image.width, 0, 1, 0))
-
-
-def _move_y(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return _affine(image, (1, 0, 0, 0, 1, sign * 0.3 * strength * image.height))
-
-
-def _posterize(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return ImageOps.posterize(image, 8 - round(4 * strength))
-
-
-def _solarize(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return ImageOps.solarize(image, 256 - round(256 * strength))
-
-
 OPERATIONS: dict[str, Operation] = {
     "autocontrast": lambda image, strength, sign: ImageOps.autocontrast(image),
     "equalize": lambda image, strength, sign: ImageOps.equalize(image),
     "rotate": _rotate,
-    "shear_x": _shear_x,
-    "shear_y": _shear_y,
-    "move_x": _move_x,
-    "move_y": _move_y,
-    "posterize": _posterize,
-    "solarize": _solarize,
+    "shear_x": _affine(lambda image, amount: (1, amount, 0, 0, 1, 0)),
+    "shear_y": _affine(lambda image, amount: (1, 0, 0, amount, 1, 0)),
+    "move_x": _affine(lambda image, amount: (1, 0, amount * image.width, 0, 1, 0)),
+    "move_y": _affine(lambda image, amount: (1, 0, 0, 0, 1, amount * image.height)),
+    "posterize": lambda image, strength, sign: ImageOps.posterize(image, 8 - round(4 * strength)),
+    "solarize": lambda image, strength, sign: ImageOps.solarize(image, 256 - round(256 * strength)),
     "colour": _enhance(ImageEnhance.Color),
     "contrast": _enhance(ImageEnhance.Contrast),
     "brightness": _enhance(ImageEnhance.Brightness),

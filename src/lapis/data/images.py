@@ -99,13 +99,7 @@ def spread(images: Images, count: int) -> Images:
     """`count` of the images, evenly spread, so that images sorted by class keep all classes."""
     if count >= len(images):
         return images
-    return images.select(spread_indices(len(images), count))
-
-
-def spread_indices(total: int, count: int) -> Indices:
-    """The indices of at most `count` of `total` images, evenly spread."""
-    count = min(count, total)
-    return np.arange(count, dtype=np.int64) * total // max(1, count)
+    return images.select(np.arange(count, dtype=np.int64) * len(images) // max(1, count))
 
 
 def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> None:

@@ -6,8 +6,9 @@ turn to `lanes` (processes times accumulated parts), so an image gets the same a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,15 +77,7 @@ class Batch(NamedTuple):
 
 
 class PixelBatch(NamedTuple):
-    """Bytes of test images (n, S, S, 3), as an executor takes them, and labels (n,)."""
-
-    pixels: Tensor
-    labels: Tensor
-    unreadable: tuple[str, ...] = ()
-
-
-class View(NamedTuple):
-    """What a worker hands over: bytes (n, S, S, 3) of the images of a part, labels (n,), and what was unreadable."""
+    """Bytes of images (n, S, S, 3), as a worker hands them over and an executor takes them, and labels (n,)."""
 
     pixels: Tensor
     labels: Tensor
@@ -147,19 +140,21 @@ class TrainBatches:
             for lane in lanes
         ]
         collected: list[Batch] = []
-        for part, view in zip(parts, _loader(_TrainViews(self, epoch, parts), self.workers, self.device), strict=True):
+        for part, view in zip(
+            parts, _loader(_Views(partial(self.view, epoch), parts), self.workers, self.device), strict=True
+        ):
             collected.append(self._finish(epoch, part, view))
             if len(collected) == len(lanes):
                 yield tuple(collected)
                 collected = []
 
-    def view(self, epoch: int, part: Part) -> View:
+    def view(self, epoch: int, part: Part) -> PixelBatch:
         """The augmented images of a part; only what needs all images of a batch is left to do."""
         labels = torch.from_numpy(self.images.labels[part.indices])
         if isinstance(self.images, ArrayImages):
-            return View(torch.from_numpy(self._array_view(self.images, epoch, part)), labels)
+            return PixelBatch(torch.from_numpy(self._array_view(self.images, epoch, part)), labels)
         pixels, unreadable = self._read_view(epoch, part)
-        return View(torch.from_numpy(pixels), labels, unreadable)
+        return PixelBatch(torch.from_numpy(pixels), labels, unreadable)
 
     def _array_view(self, images: ArrayImages, epoch: int, part: Part) -> Pixels:
         """Shifted and mirrored at the images' own small size, then resized as a test image is."""
@@ -194,7 +189,7 @@ class TrainBatches:
             pixels = pixels[:, ::-1]
         return rand_augment(pixels, augment.operations, augment.magnitude, draw) if augment.operations else pixels
 
-    def _finish(self, epoch: int, part: Part, view: View) -> Batch:
+    def _finish(self, epoch: int, part: Part, view: PixelBatch) -> Batch:
         augment = self.augment
         if not len(view.pixels):
             raise LapisError(f"none of the images of a batch can be read; the first: {view.unreadable[0]}")
@@ -236,17 +231,17 @@ class TestBatches:
     def __iter__(self) -> Iterator[PixelBatch]:
         own = np.arange(self.rank, len(self.images), self.world)
         parts = [own[start : start + self.batch] for start in range(0, len(own), self.batch)]
-        for view in _loader(_TestViews(self, parts), self.workers, self.device):
+        for view in _loader(_Views(self.view, parts), self.workers, self.device):
             yield PixelBatch(_sent(view.pixels, self.device), view.labels, view.unreadable)
 
-    def view(self, indices: npt.NDArray[np.int64]) -> View:
+    def view(self, indices: npt.NDArray[np.int64]) -> PixelBatch:
         """Those images of a part that can be read, resized."""
         pixels, bad = _readable(indices, self._read)
         good = [number for number, one in enumerate(pixels) if one is not None]
         empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
         found = [one for one in pixels if one is not None]
         labels = np.asarray(self.images.labels[indices[good]], np.int64)
-        return View(torch.from_numpy(np.stack(found) if found else empty), torch.from_numpy(labels), bad)
+        return PixelBatch(torch.from_numpy(np.stack(found) if found else empty), torch.from_numpy(labels), bad)
 
     def _read(self, index: int) -> Pixels:
         images = self.images
@@ -254,28 +249,17 @@ class TestBatches:
 
 
 @dataclass(frozen=True)
-class _TrainViews(Dataset[View]):
-    batches: TrainBatches
-    epoch: int
-    parts: list[Part]
+class _Views(Dataset[PixelBatch]):
+    """What `view` makes of each part, in whichever process."""
+
+    view: Callable[[Any], PixelBatch]
+    parts: Sequence[Any]
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __getitem__(self, number: int) -> View:
-        return self.batches.view(self.epoch, self.parts[number])
-
-
-@dataclass(frozen=True)
-class _TestViews(Dataset[View]):
-    batches: TestBatches
-    parts: list[npt.NDArray[np.int64]]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, number: int) -> View:
-        return self.batches.view(self.parts[number])
+    def __getitem__(self, number: int) -> PixelBatch:
+        return self.view(self.parts[number])
 
 
 def _readable(
@@ -293,7 +277,7 @@ def _readable(
     return found, tuple(bad)
 
 
-def _loader(views: Dataset[View], workers: int, device: torch.device) -> Iterator[View]:
+def _loader(views: Dataset[PixelBatch], workers: int, device: torch.device) -> Iterator[PixelBatch]:
     """The views in order, each made by one process; for a GPU they are in pinned memory."""
     pinned = device.type == "cuda"
     return iter(DataLoader(views, batch_size=None, num_workers=workers, collate_fn=_as_it_is, pin_memory=pinned))

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from lapis import native
 from lapis._util.locks import ForkSafeLock
-from lapis.deploy.arithmetic import Codes
-from lapis.deploy.network import Layer, Network, check_images
+from lapis.deploy.network import Network, check_images
 from lapis.errors import LapisError
 from lapis.pack import PackedFile, pack
 from lapis.preprocess import Pixels
@@ -24,8 +23,6 @@ Logits = npt.NDArray[np.int64]
 # As in csrc/engine/engine.h; this is checked when the library is opened.
 STAGES = ("embed", "norm", "qkv", "attention", "proj", "fc1", "fc2", "head")
 MAX_THREADS = 256
-# Forms and kind of a layer, as lapis_engine_linear takes them.
-_DENSE, _EVENTS, _TO_CODES = 1, 2, 0
 # As csrc/lapis.h numbers them.
 CANNOT_READ, BAD_FILE, UNSUPPORTED = 6, 7, 8
 LOW_MEMORY = 1
@@ -52,11 +49,7 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_run.argtypes = [_pointer, _pointer, _i64, _pointer, _pointer, _pointer]
     c.lapis_engine_bytes.argtypes = [_pointer, _i32]
     c.lapis_engine_bytes.restype = _i64
-    c.lapis_engine_peak.argtypes = []
-    c.lapis_engine_peak.restype = ctypes.c_double
     c.lapis_engine_pace.argtypes = [_i32, _i64, _pointer, _pointer, _pointer]
-    c.lapis_engine_break_even.argtypes = []
-    c.lapis_engine_break_even.restype = ctypes.c_double
     c.lapis_engine_linear.argtypes = [
         _pointer, _pointer, _pointer, _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _i32, _i32,
         _pointer, _pointer, _i32, _pointer, _pointer, _i32, _pointer,
@@ -165,16 +158,6 @@ class Engine:
         return logits
 
 
-def peak_rate() -> float:
-    """The most multiply-accumulates per nanosecond of one core with the selected kernels; 0 if unknown."""
-    return float(_library().lapis_engine_peak())
-
-
-def break_even() -> float:
-    """The share of inputs up to which a layer runs by events in the selected kernels; 0 if none does."""
-    return float(_library().lapis_engine_break_even())
-
-
 def team_sizes(nanoseconds: npt.NDArray[np.float64], waited: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     """The threads that would share each run, if a run by s threads took nanoseconds[run, s-1] and waited that share."""
     runs, threads = nanoseconds.shape
@@ -182,28 +165,6 @@ def team_sizes(nanoseconds: npt.NDArray[np.float64], waited: npt.NDArray[np.floa
     times, waits = (np.ascontiguousarray(table, dtype=np.float64) for table in (nanoseconds, waited))
     native.check(_library().lapis_engine_pace(threads, runs, times.ctypes.data, waits.ctypes.data, sizes.ctypes.data))
     return sizes
-
-
-def time_layer(layer: Layer, codes: Codes, low: int, window: int, events: bool, repeats: int) -> int:
-    """The best nanoseconds of one linear layer with its quantizer, of codes (rows, inputs) in low..window."""
-    rows, inputs = codes.shape
-    outputs, arrays = len(layer.scale), layer_arrays(layer)
-    shifted = np.ascontiguousarray(codes.astype(np.int16) - low, dtype=np.uint8)
-    out, spent = np.empty((rows, outputs), dtype=np.uint8), np.zeros(1, dtype=np.int64)
-    form, kind, stream_bits = (_EVENTS if events else _DENSE), _TO_CODES, 1
-    native.check(
-        _library().lapis_engine_linear(
-            *(array.ctypes.data for array in arrays), rows, inputs, outputs, shifted.ctypes.data, low, window, kind,
-            form, 0, window, 1, None, None, stream_bits, out.ctypes.data, None, repeats, spent.ctypes.data,
-        )
-    )  # fmt: skip
-    return int(spent[0])
-
-
-def layer_arrays(layer: Layer) -> tuple[npt.NDArray[Any], ...]:
-    """Weight, scale and shift as lapis_engine_linear reads them."""
-    kinds = {"weight": np.int8, "scale": np.float32, "shift": np.float32}
-    return tuple(np.ascontiguousarray(getattr(layer, name), dtype=kind) for name, kind in kinds.items())
 
 
 def check_threads(threads: int) -> int:

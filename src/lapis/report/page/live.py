@@ -80,7 +80,7 @@ def render_live(network: Network, file: bytes, name: str, samples: list[LivePict
 def live_payload(network: Network, file: bytes, name: str, samples: list[LivePicture]) -> dict[str, Any]:
     """All data for the script: the network, its file, the engine, the rules of the energy, pictures to try."""
     config = network.config
-    check_live(network)
+    check_explainable(config)
     side = tile_side(config.grid)
     return network_facts(config, network.class_names, attention_of(network), assets.min_score(name)) | {
         "model": name,
@@ -96,11 +96,6 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[LivePic
         # As text: JavaScript's numbers have 53 bits.
         "first_logits": [str(logit) for logit in Session(network).watch_integers(samples[0].image).logits[0]],
     }
-
-
-def check_live(network: Network) -> None:
-    """Raise an error for a network that a live page cannot run."""
-    check_explainable(network.config)
 
 
 def module(name: str) -> bytes:
