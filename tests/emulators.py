@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lapis import models
 from lapis.data.cifar_sample import load_sample
 from lapis.deploy import integer
-from lapis.models import open as open_model
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "models" / "lapis_tiny.cifar10.safetensors"
@@ -36,7 +36,7 @@ def emulator(command: str) -> list[str]:
 @cache
 def expected_logits() -> npt.NDArray[np.int64]:
     """What the integer model answers to the images."""
-    opened = open_model(MODEL)
+    opened = models.load(MODEL)
     resized = [opened.preprocess.resize(image) for image in load_sample().images[:IMAGES]]
     return integer.run(opened.network, np.stack(resized))
 

@@ -68,7 +68,7 @@ BAD_CODES = 3
 _PROBLEMS = {
     1: "an argument was refused by the native library: a size is out of range or an array is missing",
     2: "there is not enough memory for the kernel's scratch; use a smaller batch",
-    BAD_CODES: "codes must be integers that span at most 0..255 (0..254 for a gradient); quantize them first",
+    BAD_CODES: "codes must be integers that span at most 0..255 (0..254 for a gradient), not NaN; quantize them first",
     4: "a distance with its delay lies outside the affinity table; build the table for C * T plus the largest delay",
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }

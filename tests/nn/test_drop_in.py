@@ -36,6 +36,14 @@ def test_gradients_reach_every_parameter() -> None:
     assert [name for name, parameter in layer.named_parameters() if parameter.grad is None] == []
 
 
+def test_nan_is_called_nan() -> None:
+    layer, x = LapisAttention(12, 3), torch.randn(2, 5, 12)
+    calibrate(layer, [x])
+    x[1, 2, 3] = float("nan")
+    with pytest.raises(LapisError, match="x holds NaN"):
+        layer(x)
+
+
 def test_watch_gives_the_same_output_and_codes_in_the_window() -> None:
     layer, x = LapisAttention(12, 3, window=7, readout="spikes"), torch.randn(2, 5, 12)
     calibrate(layer, [x])

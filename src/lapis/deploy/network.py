@@ -135,7 +135,8 @@ class Block(_Frozen):
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> Block:
         """The block of these arrays, by their names in the schema without `blocks.`."""
-        kinds, parts = get_type_hints(cls), {}
+        kinds = get_type_hints(cls)
+        parts: dict[str, Any] = {}
         for name, array in arrays.items():
             part, _, rest = name.partition(".")
             parts[part] = {**parts.get(part, {}), rest: array} if rest else array
@@ -388,7 +389,7 @@ def named_arrays(network: Network) -> Iterator[tuple[str, Array, schema.Tensor]]
             yield tensor.name.replace("blocks", f"blocks.{index}", 1), array_of(block, tensor.name), tensor
 
 
-def _record(kind: Any) -> type:
+def _record(kind: Any) -> Any:
     """The class of a part of a block, which may be missing."""
     return next((one for one in get_args(kind) if one is not type(None)), kind)
 

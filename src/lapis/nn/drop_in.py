@@ -45,6 +45,10 @@ class LapisAttention(Attention):
             raise LapisError("LapisAttention has no mask: every token sees all tokens; pass attn_mask=None")
         if x.ndim != 3 or x.shape[-1] != self.config.width:
             raise LapisError(f"x has shape {tuple(x.shape)}; this layer takes (batch, tokens, {self.config.width})")
+        if not torch.compiler.is_compiling() and bool(x.isnan().any()):
+            raise LapisError(
+                "x holds NaN, which has no spike time; look for it in the layers and images before this one"
+            )
         return super().forward(x, trace)
 
     @torch.no_grad()

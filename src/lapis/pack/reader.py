@@ -108,7 +108,7 @@ class PackedFile:
         """The network, all its arrays read and checked."""
         with self._named_errors():
             arrays = {tensor.name: self._array(tensor) for tensor in schema.tensors(self.config)}
-            ends = {name: array for name, array in arrays.items() if not name.startswith("blocks.")}
+            ends: dict[str, Any] = {name: array for name, array in arrays.items() if not name.startswith("blocks.")}
             stacked = {name.removeprefix("blocks."): array for name, array in arrays.items() if name not in ends}
             blocks = tuple(
                 Block.of({name: np.asarray(array[index]) for name, array in stacked.items()})
