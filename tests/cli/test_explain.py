@@ -114,15 +114,12 @@ def test_a_live_page_of_a_checkpoint_packs_it_first(files: dict[str, Path], tmp_
 
 
 def test_a_network_with_float_weights_has_no_live_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from lapis.convert.fold import from_model
+    from lapis.nn import save_network
 
-    model, _ = small_model(CONFIG.replace(weight_bits=32), seed=1)
-    pack.save(tmp_path / "float.safetensors", from_model(model))
-    assert (
-        main(["explain", "--live", str(tmp_path / "float.safetensors"), "-o", str(tmp_path / "live.html")])
-        == EXIT_BAD_INPUT
-    )
-    assert "convert with 2 to 8 bits, or leave out --live" in capsys.readouterr().err
+    path = tmp_path / "float.safetensors"
+    save_network(path, small_model(CONFIG.replace(weight_bits=32), seed=1)[0])
+    assert main(["explain", "--live", str(path), "-o", str(tmp_path / "live.html")]) == EXIT_BAD_INPUT
+    assert "A live page runs deployed networks" in capsys.readouterr().err
 
 
 def test_without_an_image_only_a_live_page_can_be_written(
