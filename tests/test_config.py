@@ -70,7 +70,6 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"min_code": {"hidden": 2}}, "did you mean 'mlp_hidden'"),
         ({"min_code": 3}, "must be MinCodeByPoint"),
         ({"activation": "swish"}, "use gelu or relu"),
-        ({"top_k": 0.0}, "share of neurons above 0"),
     ],
 )
 def test_an_invalid_choice_is_refused_with_what_is_allowed(change: dict[str, Any], words: str) -> None:
@@ -79,8 +78,7 @@ def test_an_invalid_choice_is_refused_with_what_is_allowed(change: dict[str, Any
     assert words in str(error.value)
 
 
-def test_the_usual_width_of_affinities_is_not_written_and_another_is() -> None:
-    assert "affinity_bits" not in preset("lapis_tiny").to_dict()
+def test_a_narrow_affinity_is_kept_where_a_network_is_deployed_and_gone_where_it_is_dense() -> None:
     narrow = preset("lapis_tiny", affinity_bits=8)
     assert narrow.to_dict() == {**preset("lapis_tiny").to_dict(), "affinity_bits": 8}
     assert narrow.deployed().affinity_bits == 8
@@ -96,7 +94,7 @@ def test_a_deployed_configuration_passes_the_check_that_others_fail() -> None:
     deployed = preset("lapis_tiny").deployed()
     check_deployable(deployed)
     assert deployed.weight_bits == 6
-    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}, {"top_k": 0.5}):
+    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}):
         with pytest.raises(LapisError, match="has no spiking form"):
             check_deployable(deployed.replace(**change))
     assert deployed.dense() == preset("lapis_tiny").dense()

@@ -134,16 +134,9 @@ def test_packed_words_hold_their_channels_from_the_lowest_bits() -> None:
     assert [[(word >> (5 * c)) & 31 for c in range(3)] for word in words] == [[1, 30, 3], [0, 0, 31]]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (small_config(style="beit"), "delay"),
-        (small_config(weight_bits=32), "float weights"),
-    ],
-)
-def test_a_network_without_a_circuit_is_refused_with_what_is_possible(config: LapisConfig, message: str) -> None:
-    with pytest.raises(LapisError, match=message):
-        head_of(small_network(config)[0])
+def test_a_network_without_a_circuit_is_refused_with_what_is_possible() -> None:
+    with pytest.raises(LapisError, match="delay"):
+        head_of(small_network(small_config(style="beit"))[0])
 
 
 def test_a_head_that_is_not_there_is_refused(signed_network: tuple[Network, Pixels]) -> None:

@@ -20,8 +20,7 @@ from lapis.convert.verification import verify
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.leak import leak_factor, leak_table, read
 from lapis.deploy.network import Network
-from lapis.errors import LapisError
-from tests.networks import configs, images_for, small_config, wide_network
+from tests.networks import configs, images_for, wide_network
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'lapis-snn[onnx]'")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'lapis-snn[onnx]'")
@@ -106,11 +105,6 @@ def test_a_step_that_is_wrong_is_seen_and_named(monkeypatch: pytest.MonkeyPatch)
     assert len(report.agreements) == 1 + 2 * len(LEVELS)
     assert report.agreements[0].first is not None
     assert (report.agreements[0].first.block, report.agreements[0].first.point) == (0, "readout")
-
-
-def test_float_weights_are_refused() -> None:
-    with pytest.raises(LapisError, match="float weights cannot be exported"):
-        export(random_network(small_config(weight_bits=32)))
 
 
 @given(st.data(), st.integers(1, 63), st.booleans())

@@ -42,7 +42,6 @@ CASES = [
             ("vit", 6, "signed"),
             ("beit", 6, "unsigned"),
             ("beit", 4, "offset"),
-            ("vit", 32, "signed"),
         ],
     )
 ]

@@ -78,7 +78,7 @@ def _filled(value: float) -> Any:
         ("block.fc2.scale", _filled(1e12), "reaches beyond"),
         ("block.fc1.shift", _filled(1e35), "reaches beyond"),
         ("block.attention_norm.gain", _filled(1e35), "reaches beyond"),
-        ("block.leak.mantissa", _filled(5), "highest bit"),
+        ("block.leak.mantissa", _filled(5), "its values lie in 2147483648..4294967295"),
         ("block.leak.exponent", _filled(-1), "exponent"),
         ("block.readout.scale", _filled(-1.0), "positive scale"),
         ("block.rise", lambda rise: rise[::-1], "must not fall"),
@@ -86,8 +86,8 @@ def _filled(value: float) -> Any:
         ("block.proj.weight", lambda weight: weight.astype(np.int16), "dtype"),
         ("patch_weight", _filled(32767), "accumulator"),
         ("patch_shift", _filled(31), "shift"),
-        ("position", _filled(1 << 27), "limit"),
-        ("head_bias", _filled(1 << 60), "2\\*\\*52"),
+        ("position", _filled(1 << 27), "its values lie in -67108864..67108864"),
+        ("head_bias", _filled(1 << 60), "its values lie in -4503599627370495..4503599627370495"),
     ],
 )
 def test_values_that_the_arithmetic_cannot_bear_are_refused(network: Network, path: str, value: Any, word: str) -> None:

@@ -26,7 +26,7 @@ from lapis.deploy.simulate import (
 )
 from lapis.deploy.simulate_native import NativeSimulator, fast_simulator
 from lapis.errors import LapisError
-from tests.networks import configs, images_for, small_config, small_model, wide_network
+from tests.networks import configs, images_for, small_model, wide_network
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
 
@@ -153,13 +153,6 @@ def test_values_mix_in_c_as_in_numpy(
     expected, expected_crossed = mix(spikes, affinity, signed, min_code)
     assert (voltage == expected).all()
     assert crossed == expected_crossed
-
-
-def test_float_weights_stay_with_numpy() -> None:
-    network = from_model(small_model(small_config(width=12, weight_bits=32))[0])
-    assert type(fast_simulator(network)) is Simulator
-    with pytest.raises(LapisError, match="numpy only"):
-        NativeSimulator(network)
 
 
 def test_without_the_library_numpy_simulates() -> None:
