@@ -19,6 +19,11 @@ def early_blocks(depth: int) -> int:
     return round(EARLY_SHARE * depth)
 
 
+def linear_order(mixing: Mixing) -> int:
+    """N C D: products of k^T v, or of q with it, over all heads."""
+    return mixing.neurons * mixing.config.head_width
+
+
 class EcoRule(Rule):
     """The operations of the Laplacian."""
 
@@ -144,7 +149,11 @@ class EsdsaRule(Rule):
 
     def operations(self, mixing: Mixing) -> Iterator[Operation]:
         for operator, points in (("relation", ("k", "v")), ("value", ("q",))):
-            yield mixing.products(operator, mixing.linear_order, *points)
+            if mixing.convention.relation in ("rate", "delivered"):
+                yield mixing.driven(operator, "accumulate", mixing.rate(*points), linear_order(mixing))
+            else:
+                integers = mixing.convention.relation == "integer"
+                yield mixing.fixed(operator, "mac_8x16" if integers else "mac", linear_order(mixing))
         if mixing.convention.lookups_and_scaling:
             yield mixing.fixed("gain", "shift", mixing.neurons)
 
@@ -185,7 +194,7 @@ class StattenRule(Rule):
     takes_positions = False
 
     def operations(self, mixing: Mixing) -> Iterator[Operation]:
-        every_step = mixing.config.window * mixing.linear_order
+        every_step = mixing.config.window * linear_order(mixing)
         yield mixing.driven("relation", mixing.adder, mixing.rate("k", "v"), every_step)
         yield mixing.driven("value", mixing.adder, mixing.rate("q"), every_step)
         if mixing.convention.lookups_and_scaling:

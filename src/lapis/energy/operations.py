@@ -79,11 +79,6 @@ class Mixing:
         return self.config.heads * self.config.tokens
 
     @property
-    def linear_order(self) -> int:
-        """N C D: products of k^T v, or of q with it, over all heads."""
-        return self.neurons * self.config.head_width
-
-    @property
     def adder(self) -> Literal["accumulate", "integer_accumulate"]:
         """An addition of codes: of integers where the convention counts integers, else of floats, as in the paper."""
         return "integer_accumulate" if self.convention.relation == "integer" else "accumulate"
@@ -114,12 +109,6 @@ class Mixing:
         kind: Kind = "accumulate" if values.kind == "mac" else values.kind
         yield replace(values, operator="value shift", kind="shift")
         yield replace(values, kind=kind)
-
-    def products(self, operator: str, count: int, *points: Point) -> Operation:
-        """Products of two integers: multiplications, or additions where a convention counts spikes at `points`."""
-        if self.convention.relation in ("rate", "delivered"):
-            return self.driven(operator, "accumulate", self.rate(*points), count)
-        return self.fixed(operator, "mac_8x16" if self.convention.relation == "integer" else "mac", count)
 
     def code_sums(self) -> Iterator[Operation]:
         """|q| and |k| of every token, 2 N D additions as they fire."""
