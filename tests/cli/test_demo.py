@@ -18,6 +18,7 @@ from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
+from lapis.preprocess import Preprocess
 from lapis.report import demo as checks
 from lapis.runtime import Session
 from tests.networks import small_config, small_model
@@ -93,17 +94,14 @@ def test_the_report_path_and_the_next_command_are_printed_last(
     assert lines[-1].endswith("lapis predict YOUR_PHOTO.jpg")
 
 
-def test_a_network_that_no_browser_runs_is_shown_without_a_live_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_that_crops_its_images_passes_every_check(tmp_path: Path) -> None:
     from lapis.convert.fold import from_model
 
-    model, _ = small_model(CONFIG.replace(weight_bits=32), seed=5)
-    pack.save(tmp_path / "float.safetensors", from_model(model, class_names=CIFAR10_CLASSES))
-    words = ["demo", "--model", str(tmp_path / "float.safetensors"), "--out", str(tmp_path / "out"), "--json"]
-    assert main(words) == EXIT_OK
-    assert json.loads(capsys.readouterr().out)["live"] == ""
-    assert not (tmp_path / "out" / "live.html").exists()
+    preprocess = Preprocess(CONFIG.image_size, crop=0.875)
+    network = from_model(small_model(CONFIG, seed=5)[0], preprocess, class_names=CIFAR10_CLASSES)
+    pack.save(tmp_path / "cropped.safetensors", network)
+    equality = checks.compare_executors(checks.open_subject(tmp_path / "cropped.safetensors"), load_sample().images)
+    assert [agreement.differing for agreement in equality.agreements] == [0, 0]
 
 
 def test_a_failed_check_is_told_and_fails_the_command(

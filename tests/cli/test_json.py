@@ -92,8 +92,6 @@ def test_the_output_is_one_object(
     if line.startswith("export"):
         pytest.importorskip("onnx", reason="onnx is not installed: pip install 'lapis-snn[onnx]'")
     monkeypatch.chdir(tmp_path)
-    # The paper's own sizes take a minute.
-    monkeypatch.setattr("lapis.cli.pack.PAPER_SIZES", (("lapis_tiny", 10, 1.0),))
     words = {"MODEL": given / "model.safetensors", "CHECKPOINT": given / "checkpoint.safetensors"}
     words["pictures"] = given / "pictures"
     assert main([*(str(words.get(word, word)) for word in line.split()), "--json"]) == EXIT_OK

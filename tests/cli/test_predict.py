@@ -44,7 +44,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def test_the_json_holds_what_the_session_predicts(model: Path, image: Path) -> None:
-    want = Session(model).predict(image, top_k=3)[0]
+    want = Session(model).predict(image, top_k=3)
     for extra in ([], ["--numpy"], ["--threads", "2"]):
         result = CliRunner().invoke(command, [str(model), str(image), "--top-k", "3", "--json", *extra])
         assert result.exit_code == 0, result.output
@@ -118,7 +118,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(
 def test_a_packaged_image_is_answered_as_its_pixels_are(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = _answered(capsys, str(model), "sample:7")["answers"][0]
     assert answer["image"] == "sample:7"
-    assert answer["classes"][0]["logit"] == Session(model).predict(load_sample().images[7])[0][0].logit
+    assert answer["classes"][0]["logit"] == Session(model).predict(load_sample().images[7])[0].logit
 
 
 def test_the_bytes_of_an_image_come_from_standard_input(

@@ -16,6 +16,7 @@ from lapis.errors import LapisError
 from lapis.nn import import_timm
 from lapis.train import distillation as module
 from lapis.train.distillation import Distilled, distill
+from lapis.train.resume import train_or_resume
 from tests.distilled import shorten, write_dense, write_photos
 
 
@@ -70,11 +71,11 @@ def test_a_stopped_distillation_continues_bit_for_bit(
     finished: tuple[Distilled, list[str]], dense: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once, _ = finished
-    train, calls = module.train_or_resume, []
+    calls: list[str] = []
 
     def stopped_after_blocks(recipe: Any, *arguments: Any) -> dict[str, Any]:
         calls.append(recipe.name)
-        return {"interrupted": True} if len(calls) == 2 else train(recipe, *arguments)
+        return {"interrupted": True} if len(calls) == 2 else train_or_resume(recipe, *arguments)
 
     monkeypatch.setattr(module, "train_or_resume", stopped_after_blocks)
     assert distill(dense, [photos], tmp_path / "twice.safetensors") is None

@@ -102,7 +102,7 @@ def test_a_setting_that_contradicts_the_folder_is_refused(
 
 
 def test_a_large_image_is_trained_in_parts_that_bound_the_memory(
-    tmp_path: Path, images: SplitImages, start: models.Opened
+    tmp_path: Path, images: SplitImages, start: models.Model
 ) -> None:
     made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "own", Choices())
     assert {recipe.optim.accumulate for recipe in made.stages.values()} == {1}
@@ -115,14 +115,14 @@ def test_a_large_image_is_trained_in_parts_that_bound_the_memory(
 
 
 def test_a_name_that_no_file_can_have_is_refused_before_training(
-    tmp_path: Path, images: SplitImages, start: models.Opened
+    tmp_path: Path, images: SplitImages, start: models.Model
 ) -> None:
     with pytest.raises(LapisError, match=r"250 bytes.*rename it to at most 240"):
         make_plan(tmp_path / "images", images, start, tmp_path / "out", "n" * 250, Choices())
 
 
 def test_a_network_named_start_does_not_replace_the_first_weights(
-    tmp_path: Path, images: SplitImages, start: models.Opened
+    tmp_path: Path, images: SplitImages, start: models.Model
 ) -> None:
     made = make_plan(tmp_path / "images", images, start, tmp_path / "out", "start", Choices())
     assert made.out / plan.START_FILE != made.out / f"{made.name}.safetensors"

@@ -100,8 +100,8 @@ def test_blocks_that_are_computed_again_are_counted_once(micro: Micro, alone: Pr
         run = Run(recipe, None, tmp_path / again, alone, quiet=True)
         for parts, step in zip(run.batches.epoch(0, 0, run.lanes), range(4, 6), strict=False):
             row = run.step(parts, step, watch=True)
-        gradients = [p.grad for p in run.student.parameters() if p.grad is not None]
-        seen.append((row, run.deadlines.activity, run.student.config.min_code, gradients))
+        gradients = [p.grad for p in run.state.student.parameters() if p.grad is not None]
+        seen.append((row, run.deadlines.activity, run.state.student.config.min_code, gradients))
     assert seen[0][:3] == seen[1][:3]
     assert all(one.equal(two) for one, two in zip(seen[0][3], seen[1][3], strict=True))
 

@@ -119,8 +119,8 @@ def _gpu_answers() -> Check:
 def _deployed_bits() -> Check:
     """The engine of this machine against the integer model in numpy, which defines the answer."""
     network, session = models.load(MODEL).network, Session(MODEL)
-    pixels = session.read(load_sample().images[:IMAGES])
-    same = np.array_equal(session.watch_integers(pixels).logits, run(network, pixels))
+    images = load_sample().images[:IMAGES]
+    same = np.array_equal(session.watch_integers(images).logits, run(network, session.read(images)))
     return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,10 @@ class Subject:
     @property
     def config(self) -> LapisConfig:
         return self.network.config
+
+    def uncropped(self) -> Session:
+        """A session that takes prepared pixels as they are, where the network's own crops again."""
+        return Session(replace(self.network, preprocess=replace(self.network.preprocess, crop=1.0)))
 
     @property
     def engine(self) -> str:
@@ -130,7 +134,7 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
         subject.network, {"spikes": spiking_executor(subject.network, events)}, _batches(pixels[:SPIKING_IMAGES], 1)
     )
     engine = verify(
-        subject.network, {"engine": Executor(subject.session.watch_integers, "equal")}, _batches(pixels, BATCH)
+        subject.network, {"engine": Executor(subject.uncropped().watch_integers, "equal")}, _batches(pixels, BATCH)
     )
     return Equality((*spikes.agreements, *engine.agreements), events)
 
@@ -145,8 +149,8 @@ def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
 
 def measure_speed(subject: Subject, image: Pixels) -> Speed:
     """Time the engine and the dense network of the same shape in PyTorch FP32, in turns."""
-    pixels = subject.session.read(image[None])
-    runs: dict[str, Callable[[], object]] = {"ours": lambda: subject.session.run(pixels)}
+    session, pixels = subject.uncropped(), subject.session.read(image[None])
+    runs: dict[str, Callable[[], object]] = {"ours": lambda: session.run(pixels)}
     rival, reason = _dense_in_torch(subject.config)
     if rival is not None:
         runs["rival"] = rival

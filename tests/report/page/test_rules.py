@@ -81,7 +81,9 @@ def test_rollout_is_the_product_of_the_recorded_rows(explain_rule: Rules) -> Non
     share = np.eye(explained.config.tokens)[0]
     for weights in reversed(explained.attention.recorded):
         share = (share + share @ (weights / weights.sum(axis=-1, keepdims=True)).mean(axis=0)) / 2
-    np.testing.assert_allclose(rollout(explained), share, rtol=1e-12)
+    got = rollout(explained)
+    assert got is not None
+    np.testing.assert_allclose(got, share, rtol=1e-12)
 
 
 def test_the_words_of_a_rule_cannot_break_out_of_the_page(
