@@ -53,7 +53,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def check_answers(program: Path, pictures: list[Path], **variables: str) -> None:
     for path, best in zip(pictures, Session(MODEL).predict(pictures, top_k=5), strict=True):
-        wanted = [f"{one.logit:8.3f}  class {one.index}  {one.name}" for one in best]
+        wanted = [f"{one.logit:8.3f}  class {one.index}  {one.label}" for one in best]
         assert run(program, MODEL, path, **variables).splitlines() == wanted
 
 
@@ -95,8 +95,8 @@ def test_the_commands_of_the_page_build_programs_that_start(prefix: Path, tmp_pa
         ["sh", "-e"], input=commands, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
-    best = Session(MODEL).predict(np.zeros((480, 640, 3), np.uint8), top_k=1)[0][0]
-    assert done.stdout.splitlines() == [f"{best.name} {best.logit:.3f}"] * 2
+    best = Session(MODEL).predict(np.zeros((480, 640, 3), np.uint8), top_k=1)[0]
+    assert done.stdout.splitlines() == [f"{best.label} {best.logit:.3f}"] * 2
 
 
 def test_the_installed_program_refuses_what_it_cannot_use(prefix: Path, pictures: list[Path], tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_the_program_reads_every_head_of_a_ppm_and_refuses_what_is_none(
     image, path = load_sample().images[0], tmp_path / "odd.ppm"
     path.write_bytes(head + image.tobytes())
     done = subprocess.run([prefix / "bin" / "lapis-run", MODEL, path], capture_output=True, text=True)
-    best = Session(MODEL).predict(image, top_k=1)[0][0]
+    best = Session(MODEL).predict(image, top_k=1)[0]
     if HEADS[head]:
-        assert done.stdout.splitlines()[0] == f"{best.logit:8.3f}  class {best.index}  {best.name}"
+        assert done.stdout.splitlines()[0] == f"{best.logit:8.3f}  class {best.index}  {best.label}"
     else:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"{path}: no binary PPM (P6) of 8 bits\n"
