@@ -181,13 +181,13 @@ def test_answers_are_printed_before_all_images_are_read(
 ) -> None:
     monkeypatch.setattr("lapis.cli.predict.BATCH", 1)
     printed: list[str] = []
-    predict = Session.predict
+    predict_each = Session.predict_each
 
-    def spy(self: Session, images: Any, k: int) -> Any:
+    def spy(self: Session, images: Any, top_k: int) -> Any:
         printed.append(capsys.readouterr().out)
-        return predict(self, images, k)
+        return predict_each(self, images, top_k)
 
-    monkeypatch.setattr(Session, "predict", spy)
+    monkeypatch.setattr(Session, "predict_each", spy)
     assert main(["predict", str(model), str(image), "sample:1"]) == EXIT_OK
     assert printed[0] == ""
     assert printed[1].startswith(str(image))
