@@ -19,7 +19,7 @@ from lapis import Session
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = ROOT / "docs/howto/deploy.md"
-MODEL = ROOT / "docs/format-vector-2.safetensors"
+MODEL = ROOT / "docs/format-vector.safetensors"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -136,7 +136,7 @@ def test_a_live_page_of_a_packed_table_shows_what_python_shows(
 def test_a_checkpoint_without_a_spiking_form_is_explained_as_trained_but_not_live(
     explain_rule: Rules, tmp_path: Path
 ) -> None:
-    save_network(tmp_path / "net.safetensors", explain_rule("gaussian").source)
+    save_network(tmp_path / "net.safetensors", explain_rule("gaussian", weight_bits=6).source)
     explained = explain(tmp_path / "net.safetensors", "sample:3", evidence=False)
     assert explained.executor.startswith("PyTorch")
     assert all(weights is not None for weights in explained.attention.recorded or (None,))
