@@ -83,9 +83,7 @@ def _torch_checks() -> Iterator[Check]:
         yield Check("GPU kernels", "missing", reason, "eager runs instead, many times slower")
         return
     card = choice.card_of_device(torch.device("cuda", 0))
-    yield Check(
-        "GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels: {card.reason}"
-    )
+    yield Check("GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels")
     yield _gpu_answers()
 
 
