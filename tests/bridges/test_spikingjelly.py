@@ -242,6 +242,8 @@ def test_a_node_learns_the_same_step_by_step_as_in_whole_windows(bridge: ModuleT
     torch.manual_seed(2)
     currents, wanted = torch.randn(5, 3, 4), torch.randn(5, 3, 4)
     node = bridge.FirstSpikeNode(5, 4)
+    node.step_mode = "m"
+    calibrate(node, currents)
     gradients = []
     for mode in ("m", "s"):
         node.step_mode = mode
