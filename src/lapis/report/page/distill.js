@@ -18,7 +18,10 @@ function headline() {
     ],
     [last.kl.toFixed(3), `nats of KL divergence from its answers; ${Charts.number(first.kl)} before training`],
     labelled
-      ? [percent(labelled.deployed), `top-1 accuracy on ${labelled.images} labelled images; dense ${percent(labelled.dense)}`]
+      ? [
+          percent(labelled.deployed),
+          `top-1 accuracy on ${labelled.images} labelled images; dense ${percent(labelled.dense)}`,
+        ]
       : null,
     [`${(data.bytes / 1e6).toFixed(2)} MB`, `packed, ${data.weight_bits}-bit weights; ${verified.text}`],
   ];
@@ -110,6 +113,8 @@ byId("source").textContent =
 const left = data.unreadable.length;
 byId("foot").textContent =
   `Lapis ${data.version}. The agreement at the top is that of the packed file ${data.file}, run by ${data.engine}.` +
-  (left ? ` ${left} ${left === 1 ? "image" : "images"} could not be read and ${left === 1 ? "was" : "were"} left out.` : "");
+  (left
+    ? ` ${left} ${left === 1 ? "image" : "images"} could not be read and ${left === 1 ? "was" : "were"} left out.`
+    : "");
 for (const draw of [headline, stages, blocks, examples]) draw();
 Dom.themeButton(() => {});

@@ -72,7 +72,12 @@ Lapis.Decision = class {
         const figure = element(
           "figure",
           { className: rank ? "proof" : "proof best" },
-          element("figcaption", { title: name }, element("b", {}, name), element("small", {}, Charts.signed(each.score))),
+          element(
+            "figcaption",
+            { title: name },
+            element("b", {}, name),
+            element("small", {}, Charts.signed(each.score)),
+          ),
           drawn,
         );
         const shares = this.spread(each).map((value) => value / most);

@@ -85,7 +85,13 @@ function confusion() {
         Object.assign(cell.style, { background: Charts.colour(share), color: Charts.inkOn(Charts.colour(share)) });
       return element("td", {}, cell);
     });
-    return element("tr", {}, head(names[truth], "row", `${truth + 1} `), ...cells, element("td", { className: "all" }, String(all)));
+    return element(
+      "tr",
+      {},
+      head(names[truth], "row", `${truth + 1} `),
+      ...cells,
+      element("td", { className: "all" }, String(all)),
+    );
   });
   const heads = names.map((name, answer) => head(name, "col", String(answer + 1)));
   const top = element("tr", {}, element("th"), ...heads, element("th", { className: "all" }, "images"));
