@@ -21,7 +21,6 @@ from importlib.resources import files
 
 import lapis
 from lapis import native
-from lapis.deploy.synthetic import random_network
 from lapis.data.cifar_sample import load_sample
 from lapis.runtime import Session
 
@@ -29,9 +28,8 @@ assert importlib.util.find_spec("torch") is None, "this environment was meant to
 assert "site-packages" in lapis.__file__, lapis.__file__
 assert (files("lapis") / "py.typed").is_file(), "type information is missing"
 assert native.available(), f"the wheel has no kernels: {native.describe()}"
-config = lapis.preset("lapis_tiny", image_size=32, classes=10, depth=2).deployed()
-network, images = random_network(config), load_sample().images[:2]
-fast, plain = Session(network), Session(network, native=False)
+images = load_sample().images[:2]
+fast, plain = Session("lapis_tiny.cifar10"), Session("lapis_tiny.cifar10", native=False)
 assert (fast.run(images) == plain.run(images)).all(), "engine and numpy differ"
 PY
 "$bare/lapis" info
@@ -61,6 +59,8 @@ if "$python" -c "import torch" 2>/dev/null; then
   "$full" -c "
 import lapis, torch
 assert '$work' in lapis.__file__, lapis.__file__
-from lapis.nn import LapisViT
-print('with torch', torch.__version__ + ':', tuple(LapisViT(lapis.preset('lapis_tiny', image_size=32))(torch.zeros(1, 3, 32, 32)).shape))"
+from lapis.nn import LapisViT, calibrate
+network, images = LapisViT(lapis.preset('lapis_tiny', image_size=32)), torch.rand(1, 3, 32, 32)
+calibrate(network, images)
+print('with torch', torch.__version__ + ':', tuple(network(images).shape))"
 fi
