@@ -218,3 +218,17 @@ def test_other_images_or_settings_do_not_continue_a_fine_tuning(
     (tmp_path / "other" / "notes.txt").write_text("mine")
     assert main([*words, "--out", str(tmp_path / "other")]) == EXIT_BAD_INPUT
     assert "holds no fine-tuning" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["[]", '{"stages": 3}', "{"])
+def test_a_plan_of_another_shape_is_one_error(
+    content: str, pictures: Path, deployed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text(content)
+    assert (
+        main(["finetune", str(pictures), "--start", deployed, "--out", str(tmp_path / "out"), *QUICK]) == EXIT_BAD_INPUT
+    )
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert "plan.json" in error or "was started otherwise" in error
