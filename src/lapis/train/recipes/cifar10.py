@@ -153,8 +153,7 @@ def cifar10_tiny_sparse() -> Recipe:
     Command:   lapis train cifar10_tiny_sparse --data DIR --teacher runs/cifar10_tiny_teacher_128
     Expected:  no accuracy lost at an activity of 0.65, 93 % at 0.5.
     Ours:      93.24 % of 10,000 at an activity of 0.50, in four runs of 3.45 epochs together, the last with the
-               settings of optim and distill that are here, but without optim.pull (docs/results.md, Rare spikes, has
-               all of them). The recipe as it stands was not run as a whole.
+               settings of optim and distill that are here. The recipe as it stands was not run as a whole.
 
     Logits only: a teacher other than the one that the first weights come from has other features. A rate above 3e-5
     lets 6-bit weights jump and queries and keys drift apart.
