@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from lapis.data.image_sources import find_sources
-from lapis.data.images import ArrayImages, spread
+from lapis.data.images import ArrayImages, set_aside, spread
 from lapis.data.open import open_images
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
@@ -95,3 +95,21 @@ def test_two_folders_of_one_number_are_refused(tmp_path: Path) -> None:
     write_tree(tmp_path, ["1", "01", "2"])
     with pytest.raises(LapisError, match="01 and 1, which are one number"):
         open_images(tmp_path, "test")
+
+
+def test_images_set_aside_are_fixed_disjoint_complete_and_of_every_class() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 50))
+    pixels = np.arange(500).astype(">u2").view(np.uint8).reshape(500, 1, 2, 1).repeat(3, axis=3)
+    train, held = set_aside(ArrayImages(pixels, labels, tuple("abcdefghij")), 50)
+    assert np.bincount(held.labels).tolist() == [5] * 10
+    numbers = [[int.from_bytes(part.read(at)[0, :, 0].tobytes()) for at in range(len(part))] for part in (train, held)]
+    assert sorted(numbers[0] + numbers[1]) == list(range(500))
+    # Every tenth of a class, in the order of the files.
+    assert numbers[1] == sorted(int(at) for label in range(10) for at in np.flatnonzero(labels == label)[::10])
+
+
+@pytest.mark.parametrize("count", [500, 5000])
+def test_too_many_images_are_not_set_aside(count: int) -> None:
+    images = ArrayImages(np.zeros((500, 1, 1, 3), np.uint8), np.zeros(500, np.int64), ("one",))
+    with pytest.raises(LapisError, match=f"data.validate={count} images cannot be set aside of 500; use fewer, or 0"):
+        set_aside(images, count)

@@ -20,6 +20,7 @@ from PIL import Image
 
 from lapis import models
 from lapis._util.run_layout import STATE_FILE, STEPS_FILE
+from lapis.data.images import set_aside
 from lapis.errors import EXIT_INTERRUPTED, LapisError
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
@@ -146,7 +147,25 @@ def test_the_smoke_recipe_tests_on_images_that_it_did_not_see(micro: Micro, alon
     run = Run(micro("data.limit=0", "data.test_limit=0"), None, tmp_path, alone, quiet=True)
     seen = {run.train_images.read(index).tobytes() for index in range(len(run.train_images))}
     assert len(seen) == len(run.train_images) == 320
-    assert not any(run.test_images.read(index).tobytes() in seen for index in range(len(run.test_images)))
+    assert not any(run.evaluation_images.read(index).tobytes() in seen for index in range(len(run.evaluation_images)))
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_run_is_evaluated_on_training_images_that_no_seed_chooses(
+    micro: Micro, alone: Processes, run_micro: RunMicro, tmp_path: Path, seed: int
+) -> None:
+    everything = ("data.limit=0", "data.test_limit=0")
+    whole = Run(micro(*everything), None, tmp_path, alone, quiet=True).train_images
+    recipe = micro(*everything, "data.validate=40", f"seed={seed}", "optim.epochs=0.25")
+    run = Run(recipe, None, tmp_path, alone, quiet=True)
+    both = (run.train_images, run.evaluation_images)
+    parts = [[images.read(index).tobytes() for index in range(len(images))] for images in both]
+    assert [len(part) for part in parts] == [280, 40]
+    assert sorted(parts[0] + parts[1]) == sorted(whole.read(index).tobytes() for index in range(len(whole)))
+    assert parts[1][0] == set_aside(whole, 40)[1].read(0).tobytes()
+    summary = run_micro(recipe, tmp_path / "run")
+    assert (summary["images"], summary["evaluated"]) == (40, "validation")
+    assert run_micro(recipe, tmp_path / "run", resume=True) == summary
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path, micro: Micro, run_micro: RunMicro) -> None:

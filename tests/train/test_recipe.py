@@ -24,6 +24,15 @@ def test_every_recipe_opens_with_its_command_and_figures(name: str) -> None:
         assert heading in text
 
 
+def test_recipes_of_cifar_choose_on_training_images_that_they_set_aside() -> None:
+    found = {name: recipes.load(name).data for name in recipes.names() if name.startswith("cifar")}
+    assert len(found) > 10
+    assert {(data.validate, data.evaluated) for data in found.values()} == {(5000, "validation")}
+    assert SMOKE.data.evaluated == "test"
+    with pytest.raises(LapisError, match=r"dataset=folder holds images out by itself; leave data\.validate at 0"):
+        SMOKE.with_overrides(["data.dataset=folder", "data.validate=5"])
+
+
 @pytest.mark.parametrize("name", ["cifar10_small", "cifar100_small"])
 def test_cifar_recipes_hold_the_numbers_of_the_paper(name: str) -> None:
     recipe = recipes.load(name)

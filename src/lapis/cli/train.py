@@ -91,7 +91,7 @@ def _line(summary: dict[str, object]) -> str:
     if summary["interrupted"]:
         return f"{summary['recipe']}: stopped at step {summary['step']} of {summary['steps']}; continue with --resume"
     return (
-        f"{summary['recipe']}: top-1 {summary['top1']:.2f} % of {summary['images']} images "
+        f"{summary['recipe']}: top-1 {summary['top1']:.2f} % of {summary['images']} {summary['evaluated']} images "
         f"(best {summary['best_top1']:.2f} %) after {summary['steps']} steps, {summary['seconds']:.0f} s; "
         f"files in {summary['out']}"
     )

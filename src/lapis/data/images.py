@@ -102,6 +102,21 @@ def spread(images: Images, count: int) -> Images:
     return images.select(np.arange(count, dtype=np.int64) * len(images) // max(1, count))
 
 
+def set_aside(images: Images, count: int) -> tuple[Images, Images]:
+    """(the other images, `count` images to validate on).
+
+    Those are evenly spread over the images sorted by class, in their own order within a class, so every class gives the
+    same share and the choice is always the same.
+    """
+    if not 0 < count < len(images):
+        raise LapisError(
+            f"data.validate={count} images cannot be set aside of {len(images)}; use fewer, or 0 for the test images"
+        )
+    held = np.zeros(len(images), bool)
+    held[np.argsort(images.labels, kind="stable")[np.arange(count) * len(images) // count]] = True
+    return images.select(np.flatnonzero(~held)), images.select(np.flatnonzero(held))
+
+
 def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> None:
     """Check that there is one label per image, and that each is a class."""
     if len(labels) != images:

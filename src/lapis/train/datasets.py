@@ -11,7 +11,7 @@ from torch import Tensor
 from lapis._util.progress import Display
 from lapis._util.run_layout import UNREADABLE_FILE
 from lapis.data.class_folders import open_class_folders
-from lapis.data.images import Images, spread
+from lapis.data.images import Images, set_aside, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches
 from lapis.data.open import open_images, packaged_images
 from lapis.data.sources import resolve_data
@@ -23,7 +23,7 @@ from lapis.train.run_lock import open_own_file
 
 
 def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
-    """(training images, test images), limited as the recipe says."""
+    """(training images, images to evaluate on), limited as the recipe says."""
     train: Images
     test: Images
     if data.dataset == "sample":
@@ -44,7 +44,10 @@ def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
     else:
         folder = resolve_data(folder, data.dataset)
         dataset = None if data.dataset == "imagenet" else data.dataset
-        train, test = open_images(folder, "train", dataset), open_images(folder, "test", dataset)
+        train = open_images(folder, "train", dataset)
+        test = train if data.validate else open_images(folder, "test", dataset)
+    if data.validate:
+        train, test = set_aside(train, data.validate)
     return _cut(train, data.limit), _cut(test, data.test_limit)
 
 

@@ -79,7 +79,7 @@ class Run:
     def __init__(self, recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool) -> None:
         self.recipe, self.out, self.processes, self.quiet = recipe, out, processes, quiet
         optim, device = recipe.optim, processes.device
-        self.train_images, self.test_images = open_datasets(recipe.data, data)
+        self.train_images, self.evaluation_images = open_datasets(recipe.data, data)
         lanes = processes.world * optim.accumulate
         self.lanes = tuple(range(processes.rank, lanes, processes.world))
         self.batches = TrainBatches(
@@ -152,11 +152,11 @@ class Run:
         """Test, log, and keep the best network; False if a stop was requested meanwhile: a resumed run tests again."""
         progress, network = self.state.progress, self.state.network
         show = partial(display.update, progress.step)
-        scores = evaluate_student(network, self.test_images, self.recipe, self.processes, stop, show)
+        scores = evaluate_student(network, self.evaluation_images, self.recipe, self.processes, stop, show)
         if scores is None:
             return False
         progress.last = {"step": progress.step, "epoch": progress.step / self.batches.steps, **scores.as_dict()}
-        progress.last |= {"seconds": round(log.seconds, 2)}
+        progress.last |= {"evaluated": self.recipe.data.evaluated, "seconds": round(log.seconds, 2)}
         progress.evaluation_due = False
         better = scores.top1 > progress.best and self.deadlines.arrived(progress.step)
         progress.best = scores.top1 if better else progress.best
@@ -166,7 +166,8 @@ class Run:
         if self.processes.first and better:
             save_network(self.out / BEST_FILE, network, self.state.metadata(self.train_images.classes))
         display.print_line(
-            f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} images"
+            f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} "
+            f"{self.recipe.data.evaluated} images"
         )
         return True
 

@@ -13,6 +13,8 @@ from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, normalisation
 
 Dataset = Literal["cifar10", "cifar100", "imagenet", "sample", "folder", "unlabelled"]
+# Datasets that hold out images by a rule of their own.
+HOLDING_OUT = ("folder", "unlabelled")
 Precision = Literal["fp32", "bf16"]
 TrainingStage = Literal["labels", "blocks", "whole"]
 # The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
@@ -23,7 +25,8 @@ DRIVING = ("attention_in", "v", "readout", "mlp_in")
 class Data:
     """Which images to use. A limit of 0 takes all; steps and taus are found on `calibrate` images first.
 
-    `crop` is the share of the shorter side that is kept of a test image.
+    `crop` is the share of the shorter side that is kept of a test image. `validate` training images are set aside, by a
+    rule that no seed changes, and the run is evaluated on them, not on the test images; `test_limit` limits either.
     """
 
     dataset: Dataset = "cifar10"
@@ -31,15 +34,23 @@ class Data:
     crop: float = 1.0
     limit: int = 0
     test_limit: int = 0
+    validate: int = 0
     calibrate: int = 64
     workers: int = 0
 
     def __post_init__(self) -> None:
         _choice("data.dataset", self.dataset, get_args(Dataset))
         normalisation(self.normalise)
-        for name in ("limit", "test_limit", "workers"):
+        for name in ("limit", "test_limit", "validate", "workers"):
             _at_least(f"data.{name}", getattr(self, name), 0)
         _at_least("data.calibrate", self.calibrate, 1)
+        if self.validate and self.dataset in HOLDING_OUT:
+            raise LapisError(f"data.dataset={self.dataset} holds images out by itself; leave data.validate at 0")
+
+    @property
+    def evaluated(self) -> str:
+        """The images that a run is evaluated on."""
+        return "validation" if self.validate else "held-out" if self.dataset in HOLDING_OUT else "test"
 
 
 @dataclass(frozen=True)

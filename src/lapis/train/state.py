@@ -125,7 +125,9 @@ class RunState:
             "class_names": list(class_names),
             "step": progress.step,
             "scores": {
-                name: progress.last[name] for name in ("top1", "top5", "images", "activity") if name in progress.last
+                name: progress.last[name]
+                for name in ("top1", "top5", "images", "evaluated", "activity")
+                if name in progress.last
             },
         }
 

@@ -16,7 +16,7 @@ def cifar100_teacher() -> Recipe:
     Ours:      not run: it needs a GPU and the timm checkpoint beitv2_large_patch16_224.
     """
     teacher = cifar10.cifar10_teacher()
-    return replace(teacher, model=teacher.model.replace(classes=100), data=Data(dataset="cifar100"))
+    return replace(teacher, model=teacher.model.replace(classes=100), data=Data(dataset="cifar100", validate=5000))
 
 
 def cifar100_small() -> Recipe:
@@ -31,7 +31,7 @@ def cifar100_small() -> Recipe:
         small,
         name="cifar100_small",
         model=small.model.replace(classes=100),
-        data=Data(dataset="cifar100"),
+        data=Data(dataset="cifar100", validate=5000),
         distill=Distill(teacher="runs/cifar100_teacher"),
     )
 
