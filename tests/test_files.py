@@ -117,7 +117,6 @@ def test_an_input_is_no_target_by_any_name(tmp_path: Path) -> None:
         ("table", b"image,rank\n"),
         ("page", b"<!DOCTYPE html><p>"),
         ("PNG picture", b"\x89PNG\r\n"),
-        ("numpy archive", b"PK\x03\x04"),
         ("packed network", b'\x10\0\0\0\0\0\0\0{"__metadata__":{"lapis_packed":"{}"}}'),
     ],
 )

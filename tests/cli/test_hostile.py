@@ -64,7 +64,7 @@ WALK: dict[str, list[list[str]]] = {
         ["info", FILE],
         ["--debug", "info", FILE],
         ["info", RUN],
-        ["info", MODEL, "--tensors", "--npz", f"{FILE}.npz"],
+        ["info", MODEL, "--tensors"],
         ["info", "--check", f"--{FILE}"],
     ],
     "train": [["train", "smoke", "--start", MODEL, "--out", FILE], ["train", FILE], ["train", "smoke", "--set", FILE]],

@@ -27,7 +27,7 @@ TINY = (
 # Every command, and every way of it that prints something else.
 LINES = [
     "info",
-    "info MODEL --tensors --npz arrays.npz",
+    "info MODEL --tensors",
     "info --check --seconds 0",
     "train",
     "train smoke --show",

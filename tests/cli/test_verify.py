@@ -50,19 +50,6 @@ def test_every_executor_is_compared_at_every_point(checkpoint: Path, capsys: pyt
     assert set(record["top1"]) == set(record["executors"])
 
 
-def test_the_engine_can_stand_in_for_the_integer_model(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["verify", str(checkpoint), "-n", "4", "--reference", "native", "--only", "trained", "--only", "float"]
-    if not native.available():
-        assert main(words) == EXIT_BAD_INPUT
-        return
-    code, record = _run([*words, "--json", "--quiet"], capsys)
-    assert (code, record["reference"]) == (EXIT_OK, "native")
-    assert set(record["executors"]) == {"native", "trained", "float"}
-    assert record["executors"]["trained"]["codes_differing"] == 0
-    assert main([*words, "--quiet"]) == EXIT_OK
-    assert "4 images, compared with the native engine" in capsys.readouterr().out
-
-
 def test_a_packed_file_is_verified_without_torch(checkpoint: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed.safetensors"
     save(packed, from_model(small_model(CONFIG)[0]))

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 import lapis
 from lapis import models, native
-from lapis._util.files import check_target, write_atomically
 from lapis._util.machine import processor
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.machine_check import checks
-from lapis.cli.options import force_option, json_option, show
+from lapis.cli.options import json_option, show
 from lapis.deploy import schema
-from lapis.deploy.network import named_arrays
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.pack import pack
 from lapis.runtime import Session
@@ -39,16 +35,12 @@ MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAIL   "}
 @click.command()
 @click.argument("model", required=False, type=MODEL)
 @click.option("--tensors", is_flag=True, help="List the tensors of a packed file.")
-@click.option("--npz", type=click.Path(path_type=Path), help="Write the arrays of a packed file, for numpy.")
 @click.option("--check", is_flag=True, help="Check this machine: kernels, a bit-exact self-test, speed.")
 @click.option(
     "--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="Time for --check to measure speed."
 )
-@force_option
 @json_option
-def command(
-    model: str | None, tensors: bool, npz: Path | None, check: bool, seconds: float, force: bool, as_json: bool
-) -> int:
+def command(model: str | None, tensors: bool, check: bool, seconds: float, as_json: bool) -> int:
     """Show what MODEL is: its classes, shape, preprocessing, size and memory. Without MODEL, versions and machine.
 
     MODEL is a packed file, a packaged name or a run's folder. A packed file is checked: packed again it must give the
@@ -63,22 +55,21 @@ def command(
     if check:
         return _check_machine(seconds, as_json)
     if model is None:
-        if tensors or npz is not None:
-            raise LapisError("--tensors and --npz need the name of a packed file")
+        if tensors:
+            raise LapisError("--tensors needs the name of a packed file")
         facts = report()
         width = max(map(len, facts))
         show(facts, [f"{name:<{width}}  {value}" for name, value in facts.items()], as_json)
         return EXIT_OK
-    check_target(npz, "--npz", "numpy archive", [models.find(model)], force)
-    record = describe(model, tensors, npz)
+    record = describe(model, tensors)
     show(record, _lines(record), as_json)
     return EXIT_OK if record.get("repacks_to_the_same_bytes", True) else EXIT_CHECK_FAILED
 
 
-def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict[str, Any]:
+def describe(model: str, tensors: bool = False) -> dict[str, Any]:
     """What is known of a network; of a packed file also its tensors, and whether it packs to the same bytes again."""
     opened = models.load(model)
-    if opened.kind != "packed" and (tensors or npz is not None):
+    if opened.kind != "packed" and tensors:
         raise LapisError(f"{model} is {models.KINDS[opened.kind]}; `lapis pack` makes a packed file of a checkpoint")
     config, path = opened.config, opened.path
     record: dict[str, Any] = {
@@ -109,11 +100,6 @@ def describe(model: str, tensors: bool = False, npz: Path | None = None) -> dict
             for tensor in schema.tensors(config)
             for kind, shape in [tensor.in_file(config)]
         }
-    if npz is not None:
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **{name: array for name, array, _ in named_arrays(network)})
-        write_atomically(npz, buffer.getvalue())
-        record["written"] = str(npz)
     return record
 
 
@@ -139,7 +125,7 @@ def _lines(record: dict[str, Any]) -> list[str]:
     if "repacks_to_the_same_bytes" in record:
         same = record["repacks_to_the_same_bytes"]
         lines.append("ok: packed again it gives the same bytes" if same else "FAIL: packed again it gives other bytes")
-    return [*lines, *([f"arrays written to {record['written']}"] if "written" in record else [])]
+    return lines
 
 
 def _check_machine(seconds: float, as_json: bool) -> int:
@@ -158,23 +144,25 @@ def _check_machine(seconds: float, as_json: bool) -> int:
 
 def report() -> dict[str, str]:
     """Name and value of everything that a bug report should say."""
-    facts = {
+    versions = dict.fromkeys(PACKAGES, NOT_INSTALLED)
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    gpu = "torch is not installed"
+    if versions["torch"] != NOT_INSTALLED:
+        # In a process of its own: loading torch takes seconds and memory.
+        done = subprocess.run([sys.executable, "-c", _ASK_GPU], capture_output=True, text=True, check=False)
+        reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        gpu = done.stdout.strip() or f"torch could not be asked: {reason}"
+    return {
         "lapis": lapis.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor(),
         "kernels": native.describe(),
-        "gpu": _gpu(),
+        "gpu": gpu,
+        **versions,
     }
-    return facts | {package: _version(package) for package in PACKAGES}
-
-
-def _gpu() -> str:
-    """The GPU and what runs on it, asked of torch in a process of its own: loading it takes seconds and memory."""
-    if _version("torch") == NOT_INSTALLED:
-        return "torch is not installed"
-    done = subprocess.run([sys.executable, "-c", _ASK_GPU], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "torch could not be asked: " + (done.stderr.strip().splitlines() or ["no answer"])[-1]
 
 
 _ASK_GPU = """
@@ -187,10 +175,3 @@ else:
     kernels = choice.missing() or f"Triton kernels ({choice.card_of_device(device).words})"
     print(f"{torch.cuda.get_device_name(device)}, {choice.architecture(device)}: {kernels}")
 """
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return NOT_INSTALLED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from lapis.deploy import run
 from lapis.models import DEFAULT_MODEL as MODEL
 from lapis.runtime import Session
 
-IMAGES = 1
 # Of float32 results near one, against float64.
 TOLERANCE = 1e-4
 State = Literal["ok", "missing", "failed"]
@@ -40,25 +39,41 @@ class Check:
 def checks(seconds: float) -> Iterator[Check]:
     """Every check in turn; the test of speed takes this many seconds."""
     yield Check("processor", "ok", processor())
-    yield _native_kernels()
+    built: State = "ok" if native.available() else "missing"
+    yield Check("native kernels", built, native.describe(), "a C compiler, then make native; numpy works until then")
     has_torch = importlib.util.find_spec("torch") is not None
-    yield from (
-        _torch_checks()
-        if has_torch
-        else [Check("torch", "missing", "not installed", f"needed for training only: {install_command('train')}")]
-    )
-    yield _deployed_bits()
     if has_torch:
-        yield _executor_bits()
-    yield _deployed_speed(seconds)
+        yield from _torch_checks()
+    else:
+        yield Check("torch", "missing", "not installed", f"needed for training only: {install_command('train')}")
+    network, session, image = models.load(MODEL).network, Session(MODEL), load_sample().images[:1]
+    pixels = session.read(image)
+    # The integer model in numpy defines the answer.
+    expected = run(network, pixels)
+    found = session.watch_integers(image).logits
+    yield _equal_bits(f"{session.executor} session", found, expected, "set LAPIS_ISA=scalar and report this")
+    if has_torch:
+        import torch
+
+        from lapis.convert.torch_executor import TorchExecutor
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        found = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device)).cpu().numpy()
+        advice = "evaluate with --device cpu and report this"
+        yield _equal_bits(f"torch executor on {device}", found, expected, advice)
+    session.run(image)
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds or count == 0:
+        session.run(image)
+        count += 1
+    rate = count / (time.perf_counter() - start)
+    yield Check("speed, one image at a time", "ok", f"{rate:.0f} images/s with {MODEL}, 1 thread ({session.executor})")
 
 
-def _native_kernels() -> Check:
-    if native.available():
-        return Check("native kernels", "ok", native.describe())
-    return Check(
-        "native kernels", "missing", native.describe(), "a C compiler, then make native; numpy works until then"
-    )
+def _equal_bits(who: str, found: Any, expected: Any, advice: str) -> Check:
+    if np.array_equal(found, expected):
+        return Check(f"self-test, {who}", "ok", "1 image, every bit of the logits equal")
+    return Check(f"self-test, {who}", "failed", "1 image, every bit of the logits should be equal, and is not", advice)
 
 
 def _torch_checks() -> Iterator[Check]:
@@ -67,18 +82,16 @@ def _torch_checks() -> Iterator[Check]:
     from lapis.ops.gpu import choice
 
     yield Check("torch", "ok", torch.__version__)
+    reason = choice.missing()
     if not torch.cuda.is_available():
         yield Check("GPU", "missing", "torch finds none", "training is slow without one; deployed networks need none")
-        reason = choice.missing()
-        found = "installed" if reason is None else reason
-        yield Check("GPU kernels", "missing", f"nothing to run on; triton: {found}")
+        yield Check("GPU kernels", "missing", f"nothing to run on; triton: {reason or 'installed'}")
         return
     for index in range(torch.cuda.device_count()):
         device = torch.device("cuda", index)
         memory = torch.cuda.get_device_properties(device).total_memory / 2**30
         name = torch.cuda.get_device_name(device)
         yield Check(f"GPU {index}", "ok", f"{name}, {choice.architecture(device)}, {memory:.0f} GB")
-    reason = choice.missing()
     if reason is not None:
         yield Check("GPU kernels", "missing", reason, "eager runs instead, many times slower")
         return
@@ -95,63 +108,20 @@ def _gpu_answers() -> Check:
     from lapis.ops.gpu import choice
 
     source = torch.Generator().manual_seed(0)
-    codes: list[Any] = [torch.randint(0, 16, (2, 3, 37, 64), generator=source).float() for _ in range(3)]
-    exact = [x.double().requires_grad_() for x in (*codes, torch.tensor([20.0, 50.0, 90.0]))]
-    wanted = eager.attention(exact[0], exact[1], exact[2], exact[3], "pow2")
-    wanted.square().sum().backward()
-    worst = 0.0
-    for way in (choice.WORDS, choice.THERMOMETER):
-        leaves = [x.detach().float().cuda().requires_grad_() for x in exact]
-        with choice.force(way):
-            made = torch_native.attention(leaves[0], leaves[1], leaves[2], leaves[3], "pow2", codes=(0, 15))
+    codes = [torch.randint(0, 16, (2, 3, 37, 64), generator=source) for _ in range(3)]
+    inputs = [*codes, torch.tensor([20.0, 50.0, 90.0])]
+
+    def answers(device: str, kind: torch.dtype, attention: Any, **options: Any) -> list[Any]:
+        """The output and the gradients of all inputs, as float64 on the CPU."""
+        leaves = [x.to(device, kind).requires_grad_() for x in inputs]
+        made = attention(*leaves, "pow2", **options)
         made.square().sum().backward()
-        pairs = [(made, wanted), *((mine.grad, theirs.grad) for mine, theirs in zip(leaves, exact, strict=True))]
-        for mine, theirs in pairs:
-            assert mine is not None
-            assert theirs is not None
-            worst = max(worst, float((mine.cpu().double() - theirs).abs().max() / theirs.abs().max()))
+        return [x.detach().cpu().double() for x in (made, *(leaf.grad for leaf in leaves))]
+
+    exact, worst = answers("cpu", torch.float64, eager.attention), 0.0
+    for way in (choice.WORDS, choice.THERMOMETER):
+        with choice.force(way):
+            made = answers("cuda", torch.float32, torch_native.attention, codes=(0, 15))
+        worst = max(worst, *(float((x - y).abs().max() / y.abs().max()) for x, y in zip(made, exact, strict=True)))
     state: State = "ok" if worst < TOLERANCE else "failed"
     return Check("GPU answers", state, f"largest relative error {worst:.1e}", "set LAPIS_GPU=eager and report this")
-
-
-def _deployed_bits() -> Check:
-    """The engine of this machine against the integer model in numpy, which defines the answer."""
-    network, session = models.load(MODEL).network, Session(MODEL)
-    images = load_sample().images[:IMAGES]
-    same = np.array_equal(session.watch_integers(images).logits, run(network, session.read(images)))
-    return _equal_bits(f"{session.executor} session", same, "set LAPIS_ISA=scalar and report this")
-
-
-def _executor_bits() -> Check:
-    """The deployed arithmetic in torch, on the GPU if there is one, against the integer model."""
-    import torch
-
-    from lapis.convert.torch_executor import TorchExecutor
-
-    network = models.load(MODEL).network
-    pixels = Session(MODEL).read(load_sample().images[:IMAGES])
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    made = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device))
-    same = np.array_equal(made.cpu().numpy(), run(network, pixels))
-    return _equal_bits(f"torch executor on {device}", same, "evaluate with --device cpu and report this")
-
-
-def _equal_bits(who: str, same: bool, advice: str) -> Check:
-    found = f"{IMAGES} image, every bit of the logits " + ("equal" if same else "should be equal, and is not")
-    return Check(f"self-test, {who}", "ok" if same else "failed", found, "" if same else advice)
-
-
-def _deployed_speed(seconds: float) -> Check:
-    session, image = Session(MODEL), load_sample().images[:1]
-    rate = _per_second(lambda: session.run(image), seconds)
-    return Check("speed, one image at a time", "ok", f"{rate:.0f} images/s with {MODEL}, 1 thread ({session.executor})")
-
-
-def _per_second(work: Callable[[], Any], seconds: float) -> float:
-    """Calls per second, after one that is not counted."""
-    work()
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds or count == 0:
-        work()
-        count += 1
-    return count / (time.perf_counter() - start)

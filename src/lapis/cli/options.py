@@ -10,13 +10,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lapis._util.hints import install_command
 from lapis._util.terminal import echo
 from lapis.data.image_sources import names_images
-from lapis.errors import LapisError
-from lapis.models import DEFAULT_MODEL
+from lapis.models import DEFAULT_MODEL, require_torch
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+PATH = click.Path(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -28,7 +27,7 @@ torch_threads_option = click.option("--threads", type=click.IntRange(1), help="C
 
 def data_option(text: str) -> Decorator:
     """The folder with images, which LAPIS_DATA may also name."""
-    return click.option("--data", type=click.Path(path_type=Path), envvar="LAPIS_DATA", help=f"{text} [LAPIS_DATA].")
+    return click.option("--data", type=PATH, envvar="LAPIS_DATA", help=f"{text} [LAPIS_DATA].")
 
 
 def data_folder(dataset: str, data: Path | None) -> Path | None:
@@ -48,13 +47,17 @@ def show(record: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
     echo(*([json.dumps(record)] if as_json else lines))
 
 
+def step_printer(hidden: bool) -> Callable[[str, str], None]:
+    """What prints the steps of a long command, each with its name before the text."""
+    return lambda step, text: None if hidden else echo(f"{step:<9} {text}")
+
+
 def with_torch_threads(threads: int | None) -> None:
     """Load torch with this many threads; the error says how to install torch if it is missing."""
-    try:
-        import torch
-    except ImportError as error:
-        raise LapisError(f"this needs torch: {install_command('train')} ({error})") from error
+    require_torch("this")
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
 
 

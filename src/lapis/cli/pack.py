@@ -10,9 +10,9 @@ import click
 from lapis import hub, models
 from lapis._util.files import check_target
 from lapis.cli.completion import MODEL
-from lapis.cli.options import force_option, json_option, show
+from lapis.cli.options import PATH, force_option, json_option, show
 from lapis.config import AFFINITY_BITS
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network
+from lapis.deploy.network import DEFAULT_FRACTION_BITS
 from lapis.deploy.schema import BY_PATH
 from lapis.errors import EXIT_OK, LapisError
 from lapis.pack import save
@@ -20,7 +20,7 @@ from lapis.pack import save
 
 @click.command()
 @click.argument("checkpoint", type=MODEL)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File; NAME.packed.safetensors by default.")
+@click.option("-o", "--out", type=PATH, help="File; NAME.packed.safetensors by default.")
 @click.option(
     "--fraction-bits",
     type=click.IntRange(int(BY_PATH["fraction_bits"].low), int(BY_PATH["fraction_bits"].high)),
@@ -28,20 +28,12 @@ from lapis.pack import save
     help="Precision of the residual stream.",
 )
 @click.option(
-    "--affinity-bits",
-    type=click.IntRange(1, AFFINITY_BITS),
-    show_default="as trained",
-    help="Width of the affinities; packed files can be packed again with it.",
+    "--affinity-bits", type=click.IntRange(1, AFFINITY_BITS), help="Width of the affinities; as trained by default."
 )
 @force_option
 @json_option
 def command(
-    checkpoint: str,
-    out: Path | None,
-    fraction_bits: int | None,
-    affinity_bits: int | None,
-    force: bool,
-    as_json: bool,
+    checkpoint: str, out: Path | None, fraction_bits: int | None, affinity_bits: int | None, force: bool, as_json: bool
 ) -> int:
     """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
 
@@ -54,11 +46,21 @@ def command(
     opened = models.load(checkpoint)
     if out is None and hub.is_name(checkpoint):
         raise LapisError(f"{checkpoint} comes from the hub; say with --out where its packed file goes")
-    target = out
-    if target is None and opened.path is not None:
-        target = opened.path.with_suffix(".packed.safetensors")
+    target = opened.path.with_suffix(".packed.safetensors") if out is None and opened.path is not None else out
     check_target(target, "--out", "packed network", [opened.path], force)
-    network = _network(opened, out, fraction_bits, affinity_bits)
+    if opened.kind == "packed":
+        if affinity_bits is None:
+            raise LapisError(
+                f"{opened.source} is packed already; `lapis info` shows what it holds, and --affinity-bits packs it "
+                "again with narrower affinities"
+            )
+        if fraction_bits is not None:
+            raise LapisError(f"{opened.source} is packed already; --fraction-bits needs the checkpoint it came from")
+        if out is None:
+            raise LapisError(f"{opened.source} is packed already; say with --out where the new file goes")
+    network = opened.convert(fraction_bits or DEFAULT_FRACTION_BITS)
+    if affinity_bits is not None:
+        network = dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))
     assert target is not None
     size = save(target, network)
     record = {
@@ -71,23 +73,3 @@ def command(
     }
     show(record, [f"{target}: {size:,} bytes ({size / 1e6:.2f} MB)"], as_json)
     return EXIT_OK
-
-
-def _network(opened: models.Model, out: Path | None, fraction_bits: int | None, affinity_bits: int | None) -> Network:
-    """The network to write: a checkpoint converted, or a packed file with another width of its affinities."""
-    if opened.kind == "packed":
-        if affinity_bits is None:
-            raise LapisError(
-                f"{opened.source} is packed already; `lapis info` shows what it holds, and --affinity-bits packs it "
-                "again with narrower affinities"
-            )
-        if fraction_bits is not None:
-            raise LapisError(f"{opened.source} is packed already; --fraction-bits needs the checkpoint it came from")
-        if out is None:
-            raise LapisError(f"{opened.source} is packed already; say with --out where the new file goes")
-        network = opened.network
-    else:
-        network = opened.convert(DEFAULT_FRACTION_BITS if fraction_bits is None else fraction_bits)
-    if affinity_bits is None:
-        return network
-    return dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))

@@ -5,36 +5,24 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from lapis import hub, models, pack
-from lapis._util.files import check_folder, new_folder, parse_json, partial_name, write_text
+from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
 from lapis.cli.completion import MODEL
-from lapis.cli.options import data_option, images_option, json_option, show
+from lapis.cli.options import PATH, data_option, images_option, json_option, show
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
 
 
-@dataclass(frozen=True)
-class Test:
-    """The images that the figures are made from: a folder or none, how many for top-1 and for verify."""
-
-    data: Path | None
-    limit: int | None
-    verified: int
-
-
 @click.command()
 @click.argument("run", type=MODEL)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @data_option("Test images; without them the card has no accuracy")
 @click.option("--limit", type=click.IntRange(1), help="Images for the accuracy, evenly spread.")
 @images_option(16)
@@ -69,32 +57,24 @@ def command(
     name = name or folder.resolve().name
     if data is not None and dataset is None:
         dataset = data.resolve().name
-    with _complete_folder(folder) as place:
+    with new_folder(folder.parent), TemporaryDirectory(prefix=PARTIAL, dir=folder.parent) as temporary:
+        place = Path(temporary) / "folder"
+        place.mkdir()
         _write_network(run, place)
-        evaluated, verified, energy = _measure(place, Test(data, limit, count))
+        spread = [] if limit is None else ["--limit", str(limit)]
+        evaluated = None if data is None else _run(place, "evaluate", spread, data)
+        verified = _run(place, "verify", ["-n", str(count)], data)
+        energy = _run(place, "energy", ["--compare"], data)
         sizes = {path.name: path.stat().st_size for path in place.iterdir()}
         write_text(place / hub.CARD_FILE, card(Facts(name, license, dataset, sizes, evaluated, verified, energy)))
+        # An empty folder gives way; one that was filled meanwhile does not.
+        os.replace(place, folder)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     lines = [f"{folder / file}  {size:,} bytes" for file, size in sizes.items()]
     lines.append(
         f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}"
     )
     show({"folder": str(folder), "name": name, "files": sizes}, lines, as_json)
-
-
-@contextmanager
-def _complete_folder(folder: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `folder` when the block is done; if it fails, nothing is left."""
-    with new_folder(folder.parent):
-        place = folder.parent / partial_name()
-        place.mkdir()
-        try:
-            yield place
-            # An empty folder gives way; one that was filled meanwhile does not.
-            os.replace(place, folder)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
 
 
 def _write_network(run: str, place: Path) -> None:
@@ -111,18 +91,6 @@ def _write_network(run: str, place: Path) -> None:
     pack.save(place / hub.PACKED_FILE, network)
 
 
-def _measure(place: Path, test: Test) -> tuple[Measured | None, Measured, Measured]:
-    """What evaluate, verify and energy say of the packed file."""
-    evaluated, limit = None, [] if test.limit is None else ["--limit", str(test.limit)]
-    if test.data is not None:
-        evaluated = _run(place, "evaluate", limit, test.data)
-    return (
-        evaluated,
-        _run(place, "verify", ["-n", str(test.verified)], test.data),
-        _run(place, "energy", ["--compare"], test.data),
-    )
-
-
 def _run(place: Path, verb: str, options: list[str], data: Path | None) -> Measured:
     """Run a command of Lapis on the packed file, as the card shows it, and keep its JSON beside the file."""
     words = [verb, hub.PACKED_FILE, *options]
@@ -130,12 +98,8 @@ def _run(place: Path, verb: str, options: list[str], data: Path | None) -> Measu
     shown = shlex.join(["lapis", *words, *(["--data", DATA] if given else []), "--json"])
     # Only the arguments decide what is measured: the variable would give images that the card does not mention.
     environment = {key: value for key, value in os.environ.items() if key != "LAPIS_DATA"}
-    ran = subprocess.run(
-        [sys.executable, "-m", "lapis.cli", *words, *given, "--json"],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-    )
+    line = [sys.executable, "-m", "lapis.cli", *words, *given, "--json"]
+    ran = subprocess.run(line, cwd=place, env=environment, capture_output=True)
     if ran.returncode == EXIT_CHECK_FAILED:
         raise LapisError(f"`{shown}` found executors that disagree; such a network is not published")
     if ran.returncode:

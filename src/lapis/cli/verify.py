@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,16 @@ from lapis._util.progress import Display
 from lapis.bridges.onnx_run import onnx_executors
 from lapis.cli.completion import MODEL
 from lapis.cli.options import data_option, images_option, json_option, quiet_option, show
-from lapis.convert.verification import Executor, Report, in_batches, spiking_executor, verify
+from lapis.convert.verification import Executor, Report, in_batches, integer_executor, spiking_executor, verify
 from lapis.data.open import resized_batches, some_images
-from lapis.deploy import integer
-from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.models import Model
 from lapis.runtime.engine import Engine
 
 # What can be compared with the integer model, in the order of the output.
-EXECUTORS = {
-    "spikes": "the spiking network, step by step",
-    "native": "the native engine",
-    "stages": "each stage of the trained network on the integer model's codes",
-    "trained": "the trained network as it is evaluated",
-    "float": "the trained network as it was trained, in FP32",
-    "onnx": "the exported file in ONNX Runtime",
-}
-REFERENCES = {"integers": "the integer model", "native": "the native engine"}
+EXECUTORS = ("spikes", "native", "stages", "trained", "float", "onnx")
 TOLERANCES = {"equal": "none", "ties": "rounding", "none": "not judged"}
-BATCH = 8
 LARGEST_BATCH = 1024
 
 
@@ -44,20 +32,13 @@ LARGEST_BATCH = 1024
 @click.option(
     "--only",
     multiple=True,
-    type=click.Choice(list(EXECUTORS)),
+    type=click.Choice(EXECUTORS),
     metavar="EXECUTOR",
     help="Only this one; may be repeated. Default: all that the file allows, except onnx.",
 )
 @click.option(
-    "--reference",
-    type=click.Choice(["integers", "native"]),
-    default="integers",
-    show_default=True,
-    help="Compare with the numpy model, or the fast engine.",
-)
-@click.option(
     "--batch",
-    default=str(BATCH),
+    default="8",
     show_default=True,
     metavar="SIZES",
     help="Images at a time; with several, as 1,8, all must give the same bits.",
@@ -65,14 +46,7 @@ LARGEST_BATCH = 1024
 @quiet_option
 @json_option
 def command(
-    model: str,
-    data: Path | None,
-    count: int,
-    only: tuple[str, ...],
-    reference: str,
-    batch: str,
-    quiet: bool,
-    as_json: bool,
+    model: str, data: Path | None, count: int, only: tuple[str, ...], batch: str, quiet: bool, as_json: bool
 ) -> int:
     """Compare every way to run MODEL with the integer model: every code at every measuring point, and the logits.
 
@@ -85,33 +59,40 @@ def command(
     Example:
       lapis verify lapis_tiny.cifar10 -n 4 --batch 1,4
     """
-    sizes = _sizes(batch)
+    parts = batch.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) <= LARGEST_BATCH for part in parts):
+        raise LapisError(f"--batch {batch!r} is not a list of sizes from 1 to {LARGEST_BATCH}; write it as 1,8")
+    sizes = sorted({int(part) for part in parts})
     opened = models.load(model)
-    network = opened.network
-    executors, events = _executors(opened, network, only)
-    executors = _at_each_size(executors, network, sizes)
+    network, events = opened.network, Events()
+    executors = _executors(opened, events, only)
+    if len(sizes) > 1:
+        # The reference runs with the largest size, so it is compared with the others.
+        smaller = {f"integers x{size}": in_batches(integer_executor(network), size) for size in sizes[:-1]}
+        executors = smaller | {f"{n} x{size}": in_batches(one, size) for n, one in executors.items() for size in sizes}
     images = some_images(data, count)
     labelled = len(images.classes) == network.config.classes
     with Display("verify", len(images), quiet=quiet) as display:
-        resized = resized_batches(images, network.preprocess, max(sizes))
+        resized = resized_batches(images, network.preprocess, sizes[-1])
         batches = ((pixels, labels if labelled else None) for pixels, labels in resized)
-        stand_in = None if reference == "integers" else (reference, _checked_native(network))
-        report = verify(network, executors, batches, display.update, stand_in)
-    record = {"model": model} | _record(report, network, events)
+        report = verify(network, executors, batches, display.update)
+    record = {"model": model} | _record(report, network.config.window, events)
     show(record, _table(record), as_json)
     return EXIT_OK if report.passed else EXIT_CHECK_FAILED
 
 
-def _executors(opened: Model, network: Network, only: tuple[str, ...]) -> tuple[dict[str, Executor], Events]:
-    """The chosen executors, and the events that the spiking one counts."""
-    events, trained = Events(), opened.kind == "checkpoint"
+def _executors(opened: Model, events: Events, only: tuple[str, ...]) -> dict[str, Executor]:
+    """The chosen executors; the spiking one adds to `events`."""
+    network, trained = opened.network, opened.kind == "checkpoint"
     default = {"spikes": True, "native": native.available(), "onnx": False}
     chosen = only or tuple(name for name in EXECUTORS if default.get(name, trained))
     table: dict[str, Executor] = {}
     if "spikes" in chosen:
         table["spikes"] = spiking_executor(network, events)
     if "native" in chosen:
-        table["native"] = _checked_native(network)
+        if not native.available():
+            raise LapisError("the native engine needs integer weights and a built library; see `lapis info`")
+        table["native"] = Executor(Engine(network, 1).watch, "equal")
     if {"stages", "trained", "float"} & set(chosen):
         if not trained:
             raise LapisError(f"{opened.path} is packed and holds no trained network; verify its checkpoint instead")
@@ -122,20 +103,21 @@ def _executors(opened: Model, network: Network, only: tuple[str, ...]) -> tuple[
         table |= {name: make(model, network) for name, make in builders.items() if name in chosen}
     if "onnx" in chosen:
         table |= onnx_executors(network)
-    return table, events
+    return table
 
 
-def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
+def _record(report: Report, window: int, events: Events) -> dict[str, Any]:
     """What --json prints of a comparison."""
+    every = (report.reference, *report.agreements)
     record: dict[str, Any] = {
         "images": report.reference.images,
-        "window": network.config.window,
+        "window": window,
         "checks_passed": report.passed,
         "reference": report.reference.name,
-        "executors": {agreement.name: agreement.to_dict() for agreement in (report.reference, *report.agreements)},
+        "executors": {agreement.name: agreement.to_dict() for agreement in every},
     }
     if report.labelled:
-        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in (report.reference, *report.agreements)}
+        record["top1"] = {a.name: round(100 * a.right / a.images, 3) for a in every}
     if events.images:
         record["spiking"] = {
             "spikes_per_image": sum(events.spikes.values()) / events.images,
@@ -146,38 +128,15 @@ def _record(report: Report, network: Network, events: Events) -> dict[str, Any]:
     return record
 
 
-def _sizes(text: str) -> list[int]:
-    """The batch sizes of --batch, each once, the smallest first."""
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and 0 < int(part) <= LARGEST_BATCH for part in parts):
-        raise LapisError(f"--batch {text!r} is not a list of sizes from 1 to {LARGEST_BATCH}; write it as 1,8")
-    return sorted({int(part) for part in parts})
-
-
-def _at_each_size(table: dict[str, Executor], network: Network, sizes: list[int]) -> dict[str, Executor]:
-    """Every executor with every batch size; the reference runs with the largest, so it is compared with the others."""
-    if len(sizes) == 1:
-        return table
-    integers = Executor(partial(integer.watch, network), "equal")
-    smaller = {f"integers x{size}": in_batches(integers, size) for size in sizes[:-1]}
-    return smaller | {f"{name} x{size}": in_batches(one, size) for name, one in table.items() for size in sizes}
-
-
-def _checked_native(network: Network) -> Executor:
-    if not native.available():
-        raise LapisError("the native engine needs integer weights and a built library; see `lapis info`")
-    return Executor(Engine(network, 1).watch, "equal")
-
-
 def _table(record: dict[str, Any]) -> list[str]:
     lines = [
-        f"{record['model']}: {record['images']} images, compared with {REFERENCES[record['reference']]}",
+        f"{record['model']}: {record['images']} images, compared with the integer model",
         f"{'executor':15} {'tolerance':10} {'codes':>13} {'codes that':>10} {'largest':>10} {'same':>11} "
         f"{'seconds':>9}",
         f"{'':15} {'':10} {'compared':>13} {'differ':>10} {'difference':>10} {'top class':>11} {'per image':>9}",
     ]
     for name, row in record["executors"].items():
-        if name == record["reference"]:
+        if name == "integers":
             continue
         # Some executors give no codes; what differs is then counted in images.
         codes = f"{row['codes']:,}" if row["codes"] else "logits only"

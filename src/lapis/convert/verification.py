@@ -188,14 +188,9 @@ def verify(
     executors: dict[str, Executor],
     batches: Iterable[tuple[Pixels, Any]],
     on_batch: Callable[[int], None] = lambda images: None,
-    stand_in: tuple[str, Executor] | None = None,
 ) -> Report:
-    """Compare `executors` with the integer model of `network` on batches of (images, labels or None).
-
-    A `stand_in` (name, executor) replaces the integer model: a faster executor that equals it.
-    """
-    name, defining = stand_in or ("integers", integer_executor(network))
-    reference = Agreement(name, "equal")
+    """Compare `executors` with the integer model of `network` on batches of (images, labels or None)."""
+    defining, reference = integer_executor(network), Agreement("integers", "equal")
     agreements = tuple(Agreement(name, executor.tolerance) for name, executor in executors.items())
     labelled = True
     for images, labels in batches:
