@@ -40,7 +40,7 @@ from benchmarks.load import beside_load
 from benchmarks.networks import SHAPES
 from benchmarks.workers import BenchLog, prepare, workers
 from lapis import Session
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.preprocess import Pixels
 
 # How many times longer than lapis an engine should take.

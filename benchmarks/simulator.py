@@ -29,7 +29,7 @@ from benchmarks.common import (
 )
 from benchmarks.networks import SHAPES, random_images, sparse_network
 from lapis import models
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Simulated, Simulator
 from lapis.deploy.simulate_native import NativeSimulator

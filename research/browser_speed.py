@@ -18,7 +18,7 @@ from typing import Any
 from lapis import Session, models, native
 from lapis._util.machine import processor
 from lapis._util.terminal import echo
-from lapis.data.cifar_sample import CIFAR10_CLASSES
+from lapis.data.packaged import CIFAR10_CLASSES
 from lapis.report.page.live import LIVE_SCRIPTS, MODULES, live_payload, packaged_samples
 from lapis.report.page.page import fill, write_html
 

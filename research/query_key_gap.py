@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from lapis import Session
-from lapis.data.open import packaged_images
+from lapis.data.packaged import packaged_images
 
 IMAGES = 24
 

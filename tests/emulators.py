@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from lapis import models
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy import integer
 
 ROOT = Path(__file__).resolve().parents[1]

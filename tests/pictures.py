@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 
 
 def write_class_folders(folder: Path, count: int, classes: tuple[str, ...] = CIFAR10_CLASSES) -> Path:

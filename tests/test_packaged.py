@@ -10,7 +10,7 @@ import pytest
 
 from lapis import Session, assets, models
 from lapis.cli import main
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.deploy.simulate import simulate
 from lapis.errors import EXIT_OK

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lapis.data.cifar_sample import SIDE, TILES
+from lapis.data.cifar import SIDE
 from lapis.data.open import open_images
+from lapis.data.packaged import TILES
 
 PER_CLASS = 32
 ASSETS = Path(__file__).parents[1] / "src" / "lapis" / "assets"

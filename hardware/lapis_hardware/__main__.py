@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from lapis import LapisError, models
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy import Network, watch
 from lapis.preprocess import Pixels
 from lapis_hardware import account, gates, tools

@@ -14,7 +14,7 @@ import pytest
 
 from lapis import pack
 from lapis.cli import demo, main
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK

@@ -16,7 +16,7 @@ from PIL import Image
 
 from lapis import LapisConfig, preset
 from lapis.cli.energy import command
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.energy import CONVENTIONS, estimate, load_costs, save_tally
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError

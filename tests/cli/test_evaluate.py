@@ -19,10 +19,10 @@ from PIL import Image
 from lapis import Session
 from lapis.cli import main
 from lapis.convert.fold import from_model
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.class_folders import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
 from lapis.nn.pixels import normalise

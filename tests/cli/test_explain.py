@@ -14,7 +14,7 @@ from PIL import Image
 from lapis import pack
 from lapis._util.hints import install_command
 from lapis.cli import main
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from tests.networks import small_config, small_model
 

@@ -14,7 +14,7 @@ from lapis import pack
 from lapis.cli import main
 from lapis.cli.app import VERBS, app
 from lapis.convert.fold import from_model
-from lapis.data.cifar_sample import CIFAR10_CLASSES
+from lapis.data.packaged import CIFAR10_CLASSES
 from lapis.errors import EXIT_OK
 from lapis.nn import save_network
 from tests.networks import small_config, small_model

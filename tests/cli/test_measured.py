@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lapis.cli import main
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_OK
 from lapis.pack import save
 from lapis.runtime import Session

@@ -22,8 +22,8 @@ from PIL import Image
 from lapis import models, pack
 from lapis.cli import main
 from lapis.cli.predict import command
-from lapis.data.cifar_sample import load_sample
 from lapis.data.image_sources import names_images
+from lapis.data.packaged import load_sample
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INCOMPLETE, EXIT_OK
 from lapis.runtime import Session
 from tests.networks import wide_network

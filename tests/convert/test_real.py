@@ -12,7 +12,7 @@ from lapis.config import CodingByPoint, preset
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
 from lapis.convert.verification import spiking_executor, verify
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy.simulate import Events
 from lapis.nn import calibrate, load_backbone
 from lapis.nn.pixels import normalise

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.data.sources import Archive, download, resolve_data
+from lapis.data.open import Archive, download, resolve_data
 from lapis.errors import LapisError
 
 

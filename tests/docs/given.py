@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from lapis import assets
 from lapis.cli import main
-from lapis.data.cifar_sample import CIFAR10_CLASSES
+from lapis.data.packaged import CIFAR10_CLASSES
 from tests.docs.blocks import read_blocks
 
 CLASSES = 10

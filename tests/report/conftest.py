@@ -97,7 +97,7 @@ def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     from lapis import pack
     from lapis.cli import demo
     from lapis.convert.fold import from_model
-    from lapis.data.cifar_sample import CIFAR10_CLASSES
+    from lapis.data.packaged import CIFAR10_CLASSES
     from lapis.report.demo import write_report
 
     folder = tmp_path_factory.mktemp("demo")
@@ -114,8 +114,8 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The results of a fine-tuning on a folder of packaged images, with a small network."""
     from lapis import pack
     from lapis.convert.fold import from_model
-    from lapis.data.cifar_sample import load_sample
     from lapis.data.class_folders import open_class_folders
+    from lapis.data.packaged import load_sample
     from lapis.report.finetune import FineTuneResults, answer_images
     from lapis.runtime.session import Session
 

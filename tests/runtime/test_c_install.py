@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.pack import load, pack
 from lapis.runtime import Session
 

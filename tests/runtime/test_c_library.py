@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from benchmarks.synthetic import random_network
 from lapis import assets, native
 from lapis.config import CodingByPoint, LapisConfig
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy import integer
 from lapis.errors import LapisError
 from lapis.pack import load, pack

@@ -18,7 +18,7 @@ from lapis._util.machine import processor
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL as MODEL_TYPE
 from lapis.cli.options import json_option
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
 from lapis.report import demo as checks
 from lapis.report.demo import DemoResults, Pages, facts, write_report
@@ -163,7 +163,7 @@ def _write_live(page: Path, path: Path, report: ReportLine) -> str:
 def train_smoke(out: Path, report: ReportLine, quiet: bool, settings: tuple[str, ...] = ()) -> tuple[Path, str]:
     """Train, convert and pack the smoke recipe: its file, and a description."""
     try:
-        from lapis.data.open import packaged_images
+        from lapis.data.packaged import packaged_images
         from lapis.train import recipes
         from lapis.train.distributed import join, leave
         from lapis.train.loop import train

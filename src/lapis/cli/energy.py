@@ -20,8 +20,8 @@ from lapis.cli.console import TableConsole
 from lapis.cli.options import force_option, json_option
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
-from lapis.data.open import open_images, packaged_images
-from lapis.data.sources import resolve_data
+from lapis.data.open import open_images, resolve_data
+from lapis.data.packaged import packaged_images
 from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_activities, load_costs, side_by_side, tables
 from lapis.energy.conventions import GATES
 from lapis.energy.operations import MEMORY, Memory

@@ -25,8 +25,7 @@ from lapis.cli.options import (
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, spread
-from lapis.data.open import open_images
-from lapis.data.sources import resolve_data
+from lapis.data.open import open_images, resolve_data
 from lapis.deploy.network import Network
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_to_dict

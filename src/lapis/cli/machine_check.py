@@ -16,7 +16,7 @@ import numpy as np
 from lapis import models, native
 from lapis._util.hints import install_command
 from lapis._util.machine import processor
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.deploy import run
 from lapis.models import DEFAULT_MODEL as MODEL
 from lapis.runtime import Session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,45 +70,38 @@ def find_layout(folder: Path, dataset: str | None = None) -> tuple[Path, Layout]
 
 def load_cifar(folder: Path, layout: Layout, split: Split) -> ArrayImages:
     """All images of a split, in memory: 150 MB for training, 30 MB for testing."""
-    read = _read_binary if layout.binary else _read_python
-    parts = [read(folder / name, layout) for name in layout.files(split)]
+    parts = [_read(folder / name, layout) for name in layout.files(split)]
     labels = np.concatenate([part[0] for part in parts])
     pixels = np.concatenate([part[1] for part in parts])
     return ArrayImages(pixels, labels, _class_names(folder, layout))
 
 
-def _read_binary(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
-    data = np.frombuffer(_bytes(path), np.uint8)
-    record = layout.label_bytes + PIXEL_BYTES
-    if not data.size or data.size % record:
-        raise LapisError(f"{path} has {data.size} bytes, not a multiple of {record}: it is cut short; fetch it again")
-    records = data.reshape(-1, record)
-    return _labels(path, records[:, layout.label_bytes - 1], layout), _interleave(records[:, layout.label_bytes :])
-
-
-def _read_python(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
-    table = _unpickle(path)
-    pixels = table.get(b"data")
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXEL_BYTES,):
-        raise LapisError(f"{path} holds no uint8 array 'data' of rows of {PIXEL_BYTES}; it is not a CIFAR batch")
-    labels = table.get(layout.label_key)
-    if not isinstance(labels, list) or len(labels) != len(pixels):
-        raise LapisError(f"{path} holds no list {layout.label_key.decode()!r} with a label for each image")
-    if not labels or not all(type(label) is int and 0 <= label < layout.classes for label in labels):
-        raise LapisError(f"{path} has labels that are no numbers in 0..{layout.classes - 1}; it is not a CIFAR batch")
-    return np.asarray(labels, np.int64), _interleave(pixels)
-
-
-def _labels(path: Path, labels: Any, layout: Layout) -> Labels:
-    if labels.max() >= layout.classes:
-        raise LapisError(f"{path} holds the label {labels.max()}; labels lie in 0..{layout.classes - 1}")
-    converted: Labels = labels.astype(np.int64)
-    return converted
-
-
-def _interleave(planes: Pixels) -> Pixels:
-    """Rows of three colour planes -> (n, 32, 32, 3)."""
-    return np.ascontiguousarray(planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+def _read(path: Path, layout: Layout) -> tuple[Labels, Pixels]:
+    """The labels (n,) and pixels (n, 32, 32, 3) of one file."""
+    planes: Any
+    labels: Any
+    if layout.binary:
+        data, record = np.frombuffer(_bytes(path), np.uint8), layout.label_bytes + PIXEL_BYTES
+        if not data.size or data.size % record:
+            raise LapisError(
+                f"{path} has {data.size} bytes, not a multiple of {record}: it is cut short; fetch it again"
+            )
+        records = data.reshape(-1, record)
+        labels, planes = records[:, layout.label_bytes - 1].tolist(), records[:, layout.label_bytes :]
+    else:
+        table = _unpickle(path)
+        labels, planes = table.get(layout.label_key), table.get(b"data")
+        if not isinstance(planes, np.ndarray) or planes.dtype != np.uint8 or planes.shape[1:] != (PIXEL_BYTES,):
+            raise LapisError(f"{path} is not a CIFAR batch: it has no uint8 array 'data' of rows of {PIXEL_BYTES}")
+        numbers = isinstance(labels, list) and all(type(label) is int for label in labels)
+        if not numbers or not len(labels) == len(planes) > 0:
+            raise LapisError(f"{path} is not a CIFAR batch: it has no list {layout.label_key.decode()!r} of numbers")
+    if wrong := [label for label in labels if not 0 <= label < layout.classes]:
+        raise LapisError(
+            f"{path} is not a CIFAR batch: it has the label {wrong[0]}; labels lie in 0..{layout.classes - 1}"
+        )
+    pixels = planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return np.asarray(labels, np.int64), np.ascontiguousarray(pixels)
 
 
 def _class_names(folder: Path, layout: Layout) -> tuple[str, ...]:
@@ -143,23 +137,17 @@ class _ArraysOnly(pickle.Unpickler):
             # The official files use numpy's module name of 2009; the function is here now.
             return _RECONSTRUCT if name == "_reconstruct" else getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
-            return _encode
+            return str.encode
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
 _RECONSTRUCT = np.zeros(1).__reduce__()[0]
 
 
-def _encode(text: str, encoding: str) -> bytes:
-    return text.encode(encoding)
-
-
 def _unpickle(path: Path) -> dict[bytes, Any]:
+    file = io.BytesIO(_bytes(path))
     try:
-        with path.open("rb") as file:
-            table = _ArraysOnly(file, encoding="bytes").load()
-    except OSError as error:
-        raise LapisError(f"cannot read {path}: {error.strerror}; fetch the archive again") from error
+        table = _ArraysOnly(file, encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises many kinds
         raise LapisError(f"{path} is not a CIFAR batch: {error}") from error
     if not isinstance(table, dict):

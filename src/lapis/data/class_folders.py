@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -36,21 +38,17 @@ def load_folder(folder: Path) -> FileImages:
 
     If all folder names are numbers, the number is the class; else classes are numbered from 0 in order of the names.
     """
-    folders = find_class_folders(folder)
-    if not folders:
+    images = load_named_folder(folder)
+    if not images.classes:
         raise LapisError(f"{folder} has no folders with images; expected one folder per class, with its images inside")
-    names = [path.name for path in folders]
-    if all(name.isdecimal() for name in names):
-        numbers = [int(name) for name in names]
-        twice = [name for name, number in zip(names, numbers, strict=True) if numbers.count(number) > 1]
-        if twice:
-            raise LapisError(
-                f"{folder} has the class folders {' and '.join(twice[:2])}, which are one number; rename one"
-            )
-        classes = numbered_classes(numbers, folder)
-    else:
-        numbers, classes = list(range(len(names))), tuple(names)
-    return _load(folders, numbers, classes)
+    if not all(name.isdecimal() for name in images.classes):
+        return images
+    numbers = [int(name) for name in images.classes]
+    twice = [name for name, number in zip(images.classes, numbers, strict=True) if numbers.count(number) > 1]
+    if twice:
+        raise LapisError(f"{folder} has the class folders {' and '.join(twice[:2])}, which are one number; rename one")
+    classes = numbered_classes(numbers, folder)
+    return FileImages(images.paths, np.asarray(numbers, np.int64)[images.labels], classes)
 
 
 def load_named_folder(folder: Path) -> FileImages:
@@ -58,17 +56,9 @@ def load_named_folder(folder: Path) -> FileImages:
     folders = find_class_folders(folder)
     if all(path.name.isdecimal() for path in folders):
         folders = sorted(folders, key=lambda path: int(path.name))
-    return _load(folders, list(range(len(folders))), tuple(path.name for path in folders))
-
-
-def _load(folders: list[Path], numbers: list[int], classes: tuple[str, ...]) -> FileImages:
-    paths: list[Path] = []
-    labels: list[int] = []
-    for path, number in zip(folders, numbers, strict=True):
-        files = sorted(file for file in path.iterdir() if is_image(file))
-        paths += files
-        labels += [number] * len(files)
-    return FileImages(tuple(paths), np.asarray(labels, np.int64), classes)
+    files = [sorted(file for file in path.iterdir() if is_image(file)) for path in folders]
+    labels = np.repeat(np.arange(len(folders)), [len(part) for part in files])
+    return FileImages(tuple(chain.from_iterable(files)), labels, tuple(path.name for path in folders))
 
 
 def is_image(path: Path) -> bool:
@@ -113,7 +103,6 @@ def open_class_folders(folder: Path) -> SplitImages:
     base = folder / "train" if find_class_folders(folder / "train") else folder
     if not find_class_folders(base):
         raise LapisError(f"{folder} has no folders with images{_instead(folder)}; {LAYOUT}")
-    _refuse_empty(base)
     whole = load_named_folder(base)
     _check_classes(base, whole)
     tested = next((folder / name for name in SPLIT_FOLDERS["test"] if find_class_folders(folder / name)), None)
@@ -121,6 +110,15 @@ def open_class_folders(folder: Path) -> SplitImages:
         train, held_out = _split(whole)
         return SplitImages(train, held_out, split=True)
     return SplitImages(whole, _matched(tested, whole), split=False)
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Every image in the folder and in those below it, sorted, without hidden ones."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in names if is_image(Path(name))]
+    return sorted(found)
 
 
 def unreadable(images: Images, progress: Callable[[int], None] = lambda done: None) -> list[str]:
@@ -141,15 +139,12 @@ def _split(images: FileImages) -> tuple[FileImages, FileImages]:
     So the choice is always the same, and an image stays where it is when a few others are added.
     """
     held = np.zeros(len(images), bool)
+    hashes = [hashlib.sha256(path.name.encode(errors="replace")).digest() for path in images.paths]
     for label in range(len(images.classes)):
         own = np.flatnonzero(images.labels == label)
-        order = sorted(own, key=lambda index: _hash(images.paths[index].name))
+        order = sorted(own, key=lambda index: hashes[index])
         held[order[: max(1, round(HELD_OUT_SHARE * len(own)))]] = True
     return images.select(np.flatnonzero(~held)), images.select(np.flatnonzero(held))
-
-
-def _hash(name: str) -> bytes:
-    return hashlib.sha256(name.encode(errors="replace")).digest()
 
 
 def _matched(folder: Path, train: FileImages) -> FileImages:
@@ -164,34 +159,23 @@ def _matched(folder: Path, train: FileImages) -> FileImages:
 
 
 def _check_classes(folder: Path, images: FileImages) -> None:
-    if len(images.classes) < 2:
-        raise LapisError(f"{folder} has one class, {images.classes[0]!r}; a classifier needs at least two folders")
-    counts = np.bincount(images.labels, minlength=len(images.classes))
-    _refuse_few(folder, [(name, int(count)) for name, count in zip(images.classes, counts, strict=True)])
-    for name in images.classes:
-        if len(name) > MAX_CLASS_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise LapisError(f"the class folder {name!r} in {folder} has a name that is not text; rename it")
-
-
-def _refuse_few(folder: Path, counts: Sequence[tuple[str, int]]) -> None:
-    few = [f"{name!r} has {count}" for name, count in counts if count < LEAST_IMAGES]
+    found = np.bincount(images.labels, minlength=len(images.classes)).tolist()
+    counts = dict(zip(images.classes, found, strict=True))
+    for path in sorted(folder.iterdir()):
+        # A folder with neither images nor folders is a class that somebody forgot to fill.
+        if path.is_dir() and path.name[0] not in "._" and not any(inner.is_dir() for inner in path.iterdir()):
+            counts.setdefault(path.name, 0)
+    few = [f"{name!r} has {count}" for name, count in counts.items() if count < LEAST_IMAGES]
     if few:
         raise LapisError(
             f"{folder} has classes with too few images: {', '.join(few[:5])}{' and more' * (len(few) > 5)}; "
             f"every class needs at least {LEAST_IMAGES}: add images, or remove the folder"
         )
-
-
-def _refuse_empty(folder: Path) -> None:
-    """A folder with neither images nor folders is a class that somebody forgot to fill."""
-    known = {path.name for path in find_class_folders(folder)}
-    others = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name not in known]
-    empty = [
-        path.name
-        for path in others
-        if not path.name.startswith((".", "__")) and not any(inner.is_dir() for inner in path.iterdir())
-    ]
-    _refuse_few(folder, [(name, 0) for name in empty])
+    if len(images.classes) < 2:
+        raise LapisError(f"{folder} has one class, {images.classes[0]!r}; a classifier needs at least two folders")
+    for name in images.classes:
+        if len(name) > MAX_CLASS_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise LapisError(f"the class folder {name!r} in {folder} has a name that is not text; rename it")
 
 
 def _instead(folder: Path) -> str:

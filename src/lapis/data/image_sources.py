@@ -6,7 +6,6 @@ A word that names nothing gives one picture that cannot be read, so that the oth
 from __future__ import annotations
 
 import glob
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from lapis._util.run_layout import NETWORK_FILES
-from lapis.data.cifar_sample import SAMPLE, named_image
-from lapis.data.class_folders import is_image
+from lapis.data.class_folders import images_below, is_image
+from lapis.data.packaged import SAMPLE, named_image
 from lapis.models import WEIGHT_SUFFIXES
 from lapis.preprocess import Pixels, UnreadableImageError, decode_image, read_bytes, read_file, read_image
 
@@ -53,28 +52,20 @@ def _named(word: str) -> Iterator[ImageSource]:
     elif word.startswith(SAMPLE):
         yield ImageSource(word, lambda: named_image(word)[0])
     elif path.is_dir():
-        yield from _in_folder(path)
+        found = images_below(path)
+        if not found:
+            yield _missing(word, "this folder holds no images")
+        for file in found:
+            yield ImageSource(str(file), partial(read_file, file), file)
     elif path.exists() or not glob.has_magic(word):
         yield ImageSource(word, partial(read_image, word), path)
     else:
         # Shells expand patterns themselves; this is for a quoted one, and for shells that do not.
-        found = sorted(glob.glob(word, recursive=True))
-        if not found:
+        matches = sorted(glob.glob(word, recursive=True))
+        if not matches:
             yield _missing(word, "no file has a name of this pattern")
-        for match in found:
+        for match in matches:
             yield from _named(match)
-
-
-def _in_folder(folder: Path) -> Iterator[ImageSource]:
-    """Every image in the folder and in those below it, without hidden ones."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in names if is_image(Path(name))]
-    if not found:
-        yield _missing(str(folder), "this folder holds no images")
-    for path in sorted(found):
-        yield ImageSource(str(path), partial(read_file, path), path)
 
 
 def _missing(word: str, why: str) -> ImageSource:

@@ -6,7 +6,7 @@ turn to `lanes` (processes times accumulated parts), so an image gets the same a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,19 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from lapis.data.augment import rand_augment
+from lapis.data import transforms
 from lapis.data.images import ArrayImages, Images, check_classes
-from lapis.data.transforms import (
-    draw_mix,
-    erase,
-    flipped,
-    mix_images,
-    random_resized_crop,
-    shifted_crops,
-    soft_targets,
-)
 from lapis.errors import LapisError
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Pixels, Preprocess, UnreadableImageError
@@ -47,7 +38,6 @@ class Augment:
     smallest_area: float = 0.08
     flip: float = 0.5
     operations: int = 0
-    magnitude: float = 9.0
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_prob: float = 1.0
@@ -58,7 +48,7 @@ class Augment:
         for name in ("smallest_area", "flip", "mix_prob", "erase", "smoothing"):
             if not 0 <= getattr(self, name) <= 1:
                 raise LapisError(f"augment.{name}={getattr(self, name)} must lie in 0..1")
-        for name in ("padding", "operations", "magnitude", "mixup", "cutmix"):
+        for name in ("padding", "operations", "mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise LapisError(f"augment.{name}={getattr(self, name)} must not be negative")
 
@@ -122,11 +112,6 @@ class TrainBatches:
         check_classes(self.images.classes, self.classes)
 
     @property
-    def whole(self) -> Preprocess:
-        """The preprocessing without its centre crop: an augmented image is used to its edges."""
-        return replace(self.preprocess, crop=1.0)
-
-    @property
     def steps(self) -> int:
         """Steps per epoch; images that do not fill a batch are left out of this epoch."""
         return len(self.images) // self.batch
@@ -139,10 +124,9 @@ class TrainBatches:
             for step in range(first_step, self.steps)
             for lane in lanes
         ]
+        views = _loader([partial(self.view, epoch, part) for part in parts], self.workers, self.device)
         collected: list[Batch] = []
-        for part, view in zip(
-            parts, _loader(_Views(partial(self.view, epoch), parts), self.workers, self.device), strict=True
-        ):
+        for part, view in zip(parts, views, strict=True):
             collected.append(self._finish(epoch, part, view))
             if len(collected) == len(lanes):
                 yield tuple(collected)
@@ -153,8 +137,12 @@ class TrainBatches:
         labels = torch.from_numpy(self.images.labels[part.indices])
         if isinstance(self.images, ArrayImages):
             return PixelBatch(torch.from_numpy(self._array_view(self.images, epoch, part)), labels)
-        pixels, unreadable = self._read_view(epoch, part)
-        return PixelBatch(torch.from_numpy(pixels), labels, unreadable)
+        pixels, places, bad = _readable(part.indices, partial(self._read, epoch), self.preprocess.size)
+        if places:
+            # An image that cannot be read is replaced by its neighbour in the batch, so that batches keep their size.
+            nearest = np.searchsorted(places, np.arange(len(labels)), side="right") - 1
+            pixels = pixels[nearest.clip(min=0)]
+        return PixelBatch(torch.from_numpy(pixels), labels, bad)
 
     def _array_view(self, images: ArrayImages, epoch: int, part: Part) -> Pixels:
         """Shifted and mirrored at the images' own small size, then resized as a test image is."""
@@ -162,32 +150,25 @@ class TrainBatches:
         own = slice(part.lane, None, self.lanes)
         tops, lefts = generator.integers(2 * pad + 1, size=(2, self.batch))
         mirror = generator.uniform(size=self.batch) < self.augment.flip
-        pixels = flipped(shifted_crops(images.pixels[part.indices], tops[own], lefts[own], pad), mirror[own])
+        pixels = transforms.flipped(
+            transforms.shifted_crops(images.pixels[part.indices], tops[own], lefts[own], pad), mirror[own]
+        )
         if self.augment.operations:
             draws = [_generator(self.seed, SAMPLE, epoch, index) for index in part.indices]
-            amount = (self.augment.operations, self.augment.magnitude)
-            pixels = np.stack([rand_augment(one, *amount, draw) for one, draw in zip(pixels, draws, strict=True)])
-        return np.stack([self.whole.resize(one) for one in pixels])
-
-    def _read_view(self, epoch: int, part: Part) -> tuple[Pixels, tuple[str, ...]]:
-        """Read, cropped and mirrored one by one; none, if no image can be read."""
-        pixels, bad = _readable(part.indices, lambda index: self._read(epoch, index))
-        if not any(one is not None for one in pixels):
-            return np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8), bad
-        # An image that cannot be read is replaced by its neighbour in the batch, so that batches keep their size.
-        last, whole = next(one for one in pixels if one is not None), []
-        for one in pixels:
-            last = last if one is None else one
-            whole.append(last)
-        return np.stack(whole), bad
+            count = self.augment.operations
+            pixels = np.stack([transforms.rand_augment(*each, count) for each in zip(pixels, draws, strict=True)])
+        # Without the centre crop: an augmented image is used to its edges.
+        whole = replace(self.preprocess, crop=1.0)
+        return np.stack([whole.resize(one) for one in pixels])
 
     def _read(self, epoch: int, index: int) -> Pixels:
+        """One image from its file, cropped and mirrored."""
         pixels, augment = self.images.read(index), self.augment
         draw = _generator(self.seed, SAMPLE, epoch, index)
-        pixels = random_resized_crop(pixels, self.preprocess.size, augment.smallest_area, draw)
+        pixels = transforms.random_resized_crop(pixels, self.preprocess.size, augment.smallest_area, draw)
         if draw.uniform() < augment.flip:
             pixels = pixels[:, ::-1]
-        return rand_augment(pixels, augment.operations, augment.magnitude, draw) if augment.operations else pixels
+        return transforms.rand_augment(pixels, draw, augment.operations)
 
     def _finish(self, epoch: int, part: Part, view: PixelBatch) -> Batch:
         augment = self.augment
@@ -196,17 +177,13 @@ class TrainBatches:
         images = normalise(_sent(view.pixels, self.device), self.preprocess)
         # A separate stream, so that every lane draws the same mix for the step.
         draw = _generator(self.seed, BATCH, epoch, part.step, 1)
-        mix = (
-            draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.preprocess.size)
-            if augment.mixes
-            else None
-        )
+        mix = transforms.draw_mix(draw, augment.mix_prob, augment.mixup, augment.cutmix, self.preprocess.size)
         if mix is not None:
-            images = mix_images(images, mix)
+            images = transforms.mix_images(images, mix)
         if augment.erase:
             draws = [_generator(self.seed, ERASE, epoch, index) for index in part.indices]
-            images = erase(images, draws, augment.erase)
-        targets = soft_targets(view.labels, self.classes, augment.smoothing, mix)
+            images = transforms.erase(images, draws, augment.erase)
+        targets = transforms.soft_targets(view.labels, self.classes, augment.smoothing, mix)
         return Batch(images, view.labels, _sent(targets, self.device), view.unreadable)
 
 
@@ -231,60 +208,41 @@ class TestBatches:
     def __iter__(self) -> Iterator[PixelBatch]:
         own = np.arange(self.rank, len(self.images), self.world)
         parts = [own[start : start + self.batch] for start in range(0, len(own), self.batch)]
-        for view in _loader(_Views(self.view, parts), self.workers, self.device):
+        for view in _loader([partial(self.view, part) for part in parts], self.workers, self.device):
             yield PixelBatch(_sent(view.pixels, self.device), view.labels, view.unreadable)
 
     def view(self, indices: npt.NDArray[np.int64]) -> PixelBatch:
         """Those images of a part that can be read, resized."""
-        pixels, bad = _readable(indices, self._read)
-        good = [number for number, one in enumerate(pixels) if one is not None]
-        empty = np.zeros((0, self.preprocess.size, self.preprocess.size, 3), np.uint8)
-        found = [one for one in pixels if one is not None]
-        labels = np.asarray(self.images.labels[indices[good]], np.int64)
-        return PixelBatch(torch.from_numpy(np.stack(found) if found else empty), torch.from_numpy(labels), bad)
-
-    def _read(self, index: int) -> Pixels:
-        images = self.images
-        return self.preprocess.resize(images.pixels[index] if isinstance(images, ArrayImages) else images.read(index))
-
-
-@dataclass(frozen=True)
-class _Views(Dataset[PixelBatch]):
-    """What `view` makes of each part, in whichever process."""
-
-    view: Callable[[Any], PixelBatch]
-    parts: Sequence[Any]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, number: int) -> PixelBatch:
-        return self.view(self.parts[number])
+        read, resize = self.images.read, self.preprocess.resize
+        pixels, places, bad = _readable(indices, lambda index: resize(read(index)), self.preprocess.size)
+        labels = np.asarray(self.images.labels[indices[places]], np.int64)
+        return PixelBatch(torch.from_numpy(pixels), torch.from_numpy(labels), bad)
 
 
 def _readable(
-    indices: npt.NDArray[np.int64], read: Callable[[int], Pixels]
-) -> tuple[list[Pixels | None], tuple[str, ...]]:
-    """What `read` gives for every index, None where it cannot, and a line for each of these."""
-    found: list[Pixels | None] = []
-    bad: list[str] = []
-    for index in indices:
+    indices: npt.NDArray[np.int64], read: Callable[[int], Pixels], size: int
+) -> tuple[Pixels, list[int], tuple[str, ...]]:
+    """The images (n, size, size, 3) that can be read, their places among the indices, and a line for each other one."""
+    found, places, bad = [np.zeros((0, size, size, 3), np.uint8)], [], []
+    for place, index in enumerate(indices):
         try:
-            found.append(read(int(index)))
+            found.append(read(int(index))[None])
+            places.append(place)
         except UnreadableImageError as error:
-            found.append(None)
             bad.append(str(error))
-    return found, tuple(bad)
+    return np.concatenate(found), places, tuple(bad)
 
 
-def _loader(views: Dataset[PixelBatch], workers: int, device: torch.device) -> Iterator[PixelBatch]:
+def _loader(views: list[partial[PixelBatch]], workers: int, device: torch.device) -> Iterator[PixelBatch]:
     """The views in order, each made by one process; for a GPU they are in pinned memory."""
-    pinned = device.type == "cuda"
-    return iter(DataLoader(views, batch_size=None, num_workers=workers, collate_fn=_as_it_is, pin_memory=pinned))
+    data: Any = views  # a list is all that a loader needs
+    return iter(
+        DataLoader(data, batch_size=None, num_workers=workers, collate_fn=_made, pin_memory=device.type == "cuda")
+    )
 
 
-def _as_it_is(view: Any) -> Any:
-    return view
+def _made(view: partial[PixelBatch]) -> PixelBatch:
+    return view()
 
 
 def _sent(x: Tensor, device: torch.device) -> Tensor:

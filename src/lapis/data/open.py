@@ -1,18 +1,87 @@
-"""Open the images of a folder or of a named dataset."""
+"""Find a dataset, in a folder or by a download into the cache, and open its images."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from lapis._util.files import new_folder
+from lapis._util.terminal import echo
 from lapis.data.cifar import Split, find_layout, load_cifar
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
 from lapis.data.class_folders import SPLIT_FOLDERS, find_class_folders, load_folder
-from lapis.data.images import ArrayImages, Images, Labels, spread
+from lapis.data.images import Images, Labels, spread
+from lapis.data.packaged import packaged_images
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, Preprocess
+
+TIMEOUT_SECONDS = 30
+HOW_TO_GET = (
+    "unpack the official CIFAR archive there (cifar-10-binary.tar.gz or cifar-100-binary.tar.gz), or for ImageNet lay "
+    "out train/CLASS/*.JPEG and val/CLASS/*.JPEG; then pass its path with --data or LAPIS_DATA"
+)
+
+
+class Archive(NamedTuple):
+    """An official archive and the MD5 sum that its authors publish."""
+
+    url: str
+    md5: str
+
+
+ARCHIVES = {
+    "cifar10": Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar100": Archive("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
+}
+
+
+def resolve_data(folder: Path | None, dataset: str | None) -> Path:
+    """The folder to read: `folder`, else LAPIS_DATA, else the cache, where CIFAR is downloaded once."""
+    if folder is None and os.environ.get("LAPIS_DATA"):
+        folder = Path(os.environ["LAPIS_DATA"])
+    if folder is not None:
+        if not folder.is_dir():
+            raise LapisError(f"{folder} is not a folder; {HOW_TO_GET}")
+        return folder
+    if dataset not in ARCHIVES:
+        raise LapisError(f"no data folder was given; {HOW_TO_GET}")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lapis"
+    if find_layout(cache, dataset) is None:
+        echo(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", error=True)
+        download(ARCHIVES[dataset], cache)
+    return cache
+
+
+def download(archive: Archive, folder: Path) -> None:
+    """Fetch, verify, unpack; nothing that fails its checksum is unpacked."""
+    with new_folder(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+        file = Path(temporary) / "archive.tar.gz"
+        try:
+            with urllib.request.urlopen(archive.url, timeout=TIMEOUT_SECONDS) as answer, file.open("wb") as out:
+                shutil.copyfileobj(answer, out)
+        except (OSError, urllib.error.URLError) as error:
+            raise LapisError(f"cannot download {archive.url}: {error}; with no network, {HOW_TO_GET}") from error
+        found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+        if found != archive.md5:
+            raise LapisError(f"{archive.url} has MD5 {found}, its authors publish {archive.md5}; try again later")
+        unpacked = Path(temporary) / "unpacked"
+        try:
+            with tarfile.open(file) as tar:
+                tar.extractall(unpacked, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise LapisError(f"cannot unpack {archive.url}: {error}") from error
+        for item in unpacked.iterdir():
+            if not (folder / item.name).exists():
+                item.rename(folder / item.name)
 
 
 def open_images(folder: Path, split: Split, dataset: str | None = None) -> Images:
@@ -21,8 +90,6 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
     Known layouts: CIFAR-10/100 (binary or python), and folders of classes in `train` or `val` (`validation`, `test`);
     test images may also be in `folder` itself.
     """
-    if not folder.is_dir():
-        raise LapisError(f"{folder} is not a folder; {HOW_TO_GET}")
     found = find_layout(folder, dataset)
     if found is not None:
         return load_cifar(*found, split)
@@ -37,22 +104,9 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
     )
 
 
-HOW_TO_GET = (
-    "unpack the official CIFAR archive there (cifar-10-binary.tar.gz or cifar-100-binary.tar.gz), or for ImageNet lay "
-    "out train/CLASS/*.JPEG and val/CLASS/*.JPEG; then pass its path with --data "
-    "or LAPIS_DATA"
-)
-
-
 def some_images(folder: Path | None, count: int) -> Images:
     """`count` test images of a folder, evenly spread; of the packaged CIFAR-10 sample where there is no folder."""
     return spread(packaged_images() if folder is None else open_images(folder, "test"), count)
-
-
-def packaged_images(split: Split = "test") -> ArrayImages:
-    """The packaged sample of CIFAR-10 images."""
-    pixels, labels = load_sample("test_slice" if split == "test" else "train_sample")
-    return ArrayImages(pixels, labels, CIFAR10_CLASSES)
 
 
 def resized_batches(images: Images, preprocess: Preprocess, batch: int) -> Iterator[tuple[Pixels, Labels]]:

@@ -1,14 +1,15 @@
-"""Transforms of training images: crops, mirroring, mixing and erased boxes."""
+"""Transforms of training images: crops, mirroring, RandAugment, mixing and erased boxes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from lapis.preprocess import Pixels
@@ -105,3 +106,57 @@ def erase(images: Tensor, generators: list[np.random.Generator], probability: fl
         top, left = int(generator.integers(height - box_height + 1)), int(generator.integers(width - box_width + 1))
         image[:, top : top + box_height, left : left + box_width] = 0
     return images
+
+
+# Of 0..1; RandAugment's magnitude is 9 of 10.
+STRENGTH = 0.9
+GREY = (124, 116, 104)
+
+# An operation takes the image, a strength of 0..1 and a sign of -1 or 1.
+Operation = Callable[[Image.Image, float, int], Image.Image]
+
+
+def _enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    return lambda image, strength, sign: kind(image).enhance(1 + sign * 0.9 * strength)
+
+
+def _affine(matrix: Callable[[Image.Image, float], tuple[float, ...]]) -> Operation:
+    """A transform whose matrix takes the image and an amount of -0.3..0.3."""
+
+    def transform(image: Image.Image, strength: float, sign: int) -> Image.Image:
+        moved = matrix(image, sign * 0.3 * strength)
+        return image.transform(image.size, Image.Transform.AFFINE, moved, Image.Resampling.BILINEAR, fillcolor=GREY)
+
+    return transform
+
+
+def _rotate(image: Image.Image, strength: float, sign: int) -> Image.Image:
+    return image.rotate(sign * 30 * strength, Image.Resampling.BILINEAR, fillcolor=GREY)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "autocontrast": lambda image, strength, sign: ImageOps.autocontrast(image),
+    "equalize": lambda image, strength, sign: ImageOps.equalize(image),
+    "rotate": _rotate,
+    "shear_x": _affine(lambda image, amount: (1, amount, 0, 0, 1, 0)),
+    "shear_y": _affine(lambda image, amount: (1, 0, 0, amount, 1, 0)),
+    "move_x": _affine(lambda image, amount: (1, 0, amount * image.width, 0, 1, 0)),
+    "move_y": _affine(lambda image, amount: (1, 0, 0, 0, 1, amount * image.height)),
+    "posterize": lambda image, strength, sign: ImageOps.posterize(image, 8 - round(4 * strength)),
+    "solarize": lambda image, strength, sign: ImageOps.solarize(image, 256 - round(256 * strength)),
+    "colour": _enhance(ImageEnhance.Color),
+    "contrast": _enhance(ImageEnhance.Contrast),
+    "brightness": _enhance(ImageEnhance.Brightness),
+    "sharpness": _enhance(ImageEnhance.Sharpness),
+}
+
+
+def rand_augment(pixels: Pixels, generator: np.random.Generator, count: int) -> Pixels:
+    """RandAugment: `count` operations drawn at random, one after the other; the size stays."""
+    image = Image.fromarray(pixels)
+    operations = list(OPERATIONS.values())
+    for _ in range(count):
+        operation = operations[int(generator.integers(len(operations)))]
+        sign = 1 if generator.uniform() < 0.5 else -1
+        image = operation(image, STRENGTH, sign)
+    return np.asarray(image)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lapis._util.files import read_json, write_text
-from lapis.data.class_folders import is_image
+from lapis.data.class_folders import images_below
 from lapis.data.images import FileImages
 from lapis.errors import LapisError
 
@@ -39,7 +39,7 @@ def find_images(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise LapisError(f"--images {folder} is not a folder; name folders that hold images, at any depth")
-        inside = {path.resolve() for path in folder.rglob("*") if is_image(path) and path.is_file()}
+        inside = {path.resolve() for path in images_below(folder) if path.is_file()}
         if not inside:
             raise LapisError(f"--images {folder} holds no images; they are found by their names, such as .jpg or .png")
         found |= inside

@@ -17,7 +17,7 @@ from lapis import pack
 from lapis._util.hints import install_command
 from lapis.config import LapisConfig
 from lapis.convert.verification import Agreement, Executor, spiking_executor, verify
-from lapis.data.photos import Photo, load_photos
+from lapis.data.packaged import Photo, load_photos
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate

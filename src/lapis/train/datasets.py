@@ -13,8 +13,8 @@ from lapis._util.run_layout import UNREADABLE_FILE
 from lapis.data.class_folders import open_class_folders
 from lapis.data.images import Images, set_aside, spread
 from lapis.data.loader import UNREADABLE_SHARE, Batch, TestBatches
-from lapis.data.open import open_images, packaged_images
-from lapis.data.sources import resolve_data
+from lapis.data.open import open_images, resolve_data
+from lapis.data.packaged import packaged_images
 from lapis.data.unlabelled import load_list
 from lapis.errors import LapisError
 from lapis.nn.pixels import normalise

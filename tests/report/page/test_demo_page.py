@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lapis import pack
-from lapis.data.photos import load_photos
+from lapis.data.packaged import load_photos
 from lapis.preprocess import Preprocess
 from lapis.report.demo import DemoResults, classify_photos, facts, measure_energy, open_subject, write_report
 from lapis.trace import Tally

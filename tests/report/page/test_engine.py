@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.synthetic import random_network
 from lapis import Session, pack
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.report.page.live import MODULES, module
 from lapis.trace import POINTS
 from tests.pack.damage import DAMAGES

@@ -16,7 +16,7 @@ from PIL import Image
 
 from benchmarks.synthetic import random_network
 from lapis import Session, pack
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_sample
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels

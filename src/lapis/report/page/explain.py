@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lapis import assets, models
-from lapis.data.cifar_sample import SAMPLE, named_image
+from lapis.data.packaged import SAMPLE, named_image
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network, check_deployable
 from lapis.errors import LapisError

@@ -17,8 +17,7 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis.config import LapisConfig
-from lapis.data.cifar_sample import CIFAR10_CLASSES, load_sample
-from lapis.data.photos import load_photos
+from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
 from lapis.deploy.network import Network, check_deployable
 from lapis.energy import CONVENTIONS, estimate
 from lapis.energy.costs import DEFAULT_TABLE

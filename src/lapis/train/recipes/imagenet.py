@@ -11,7 +11,7 @@ from lapis.train.recipe import Data, Optim, Recipe
 from lapis.train.recipes import _recovery
 
 _DATA = Data(dataset="imagenet", normalise="half", crop=0.875, workers=8)
-_AUGMENT = Augment(operations=2, magnitude=9.0, mixup=0.8, cutmix=1.0, smoothing=0.1, erase=0.25)
+_AUGMENT = Augment(operations=2, mixup=0.8, cutmix=1.0, smoothing=0.1, erase=0.25)
 
 
 def imagenet_base() -> Recipe:

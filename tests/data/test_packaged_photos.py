@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import lapis
-from lapis.data.photos import load_photos
+from lapis.data.packaged import load_photos
 
 FOLDER = Path(lapis.__file__).parent / "assets/photos"
 

@@ -1,0 +1,78 @@
+"""Images that come with the package: samples of CIFAR-10, and photographs with their authors and licences.
+
+The samples are lossless pictures of 32 px tiles: the first 400 images of the test set, and the first 32 training images
+of each class.
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+
+from lapis.data.cifar import SIDE, Split
+from lapis.data.images import ArrayImages, Labels
+from lapis.errors import LapisError
+from lapis.preprocess import Pixels, decode_image
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# Tiles in a row.
+TILES = 20
+# `sample:N` names image N of the sample wherever a command takes an image.
+SAMPLE = "sample:"
+
+
+class Sample(NamedTuple):
+    """Images uint8 (n, 32, 32, 3) and labels int64 (n,) in 0..9."""
+
+    images: Pixels
+    labels: Labels
+
+
+def load_sample(split: Split = "test") -> Sample:
+    """The packaged images of CIFAR-10, for demonstrations and tests."""
+    assets, name = files("lapis") / "assets", "cifar10_test_slice" if split == "test" else "cifar10_train_sample"
+    picture = decode_image((assets / f"{name}.webp").read_bytes(), f"{name}.webp")
+    tiles = picture.reshape(-1, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
+    digits = (assets / f"{name}.labels").read_text().strip()
+    return Sample(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
+
+
+def named_image(name: str) -> tuple[Pixels, str]:
+    """The pixels (32, 32, 3) and the class of the packaged image that `sample:N` names."""
+    images, labels = load_sample()
+    number = name.removeprefix(SAMPLE)
+    if not number.isdecimal() or int(number) >= len(images):
+        raise LapisError(f"{name!r} is not a packaged image; use {SAMPLE}0 to {SAMPLE}{len(images) - 1}")
+    return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]
+
+
+def packaged_images(split: Split = "test") -> ArrayImages:
+    """The same as labelled images."""
+    return ArrayImages(*load_sample(split), CIFAR10_CLASSES)
+
+
+class Photo(NamedTuple):
+    """A photograph (height, width, 3), what it shows, and whose it is."""
+
+    image: Pixels
+    file: str
+    shows: str
+    credit: str
+
+
+def load_photos() -> list[Photo]:
+    """The packaged photographs; CREDITS.csv beside them has authors and licences."""
+    folder = files("lapis") / "assets" / "photos"
+    rows = csv.DictReader((folder / "CREDITS.csv").read_text(encoding="utf-8").splitlines())
+    return [
+        Photo(
+            decode_image((folder / row["file"]).read_bytes(), row["file"]),
+            row["file"],
+            row["shows"],
+            f"{row['author']}, {row['licence']}",
+        )
+        for row in rows
+    ]
