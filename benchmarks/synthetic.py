@@ -21,7 +21,6 @@ from lapis.deploy.network import (
     Network,
     Norm,
     Readout,
-    Shifts,
 )
 from lapis.deploy.schema import code_distances
 from lapis.errors import LapisError
@@ -73,7 +72,6 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
         fall=fall,
         fc2=random_layer(config, generator, d, hidden, 0.05 * (1 << DEFAULT_FRACTION_BITS)),
         affinity=_affinities(config) if stored == "table" else None,
-        shift=_shifts(config) if stored == "shift" else None,
     )
 
 
@@ -81,12 +79,6 @@ def _affinities(config: LapisConfig) -> Affinities:
     """A = 1 / (1 + D / scale)**(1 + head): as heads differ, so do the powers of two that a row passes through."""
     distance = np.arange(code_distances(config)) / (config.window * config.head_width**0.5)
     return Affinities(*membranes(-np.log2(1 + distance) * np.arange(1, config.heads + 1)[:, None]))
-
-
-def _shifts(config: LapisConfig) -> Shifts:
-    """round(D / m) with a halving distance m per head, the first the shortest."""
-    halving = config.window * config.head_width**0.5 / 4 * np.arange(1, config.heads + 1)[:, None]
-    return Shifts(np.floor(np.arange(code_distances(config)) / halving + 0.5).astype(np.uint16))
 
 
 def _norm(width: int, window: int) -> Norm:

@@ -13,11 +13,21 @@ from benchmarks.synthetic import random_network
 from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert import from_model
 from lapis.deploy.network import Network
-from lapis.nn import LapisViT, calibrate
+from lapis.nn import LapisViT, TableRelation, calibrate, register_relation
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 
 Pixels = npt.NDArray[np.uint8]
+
+
+class Reciprocal(TableRelation):
+    """A = 1 / (1 + D / 4): a relation that is deployed as a table."""
+
+    def log_affinity(self, distance: torch.Tensor) -> torch.Tensor:
+        return -torch.log1p(distance / 4)
+
+
+register_relation("reciprocal", Reciprocal)
 
 
 def small_config(**changes: Any) -> LapisConfig:

@@ -41,11 +41,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "window_thirty_signed": {"window": 30, "coding": CodingByPoint(mlp_hidden="signed")},
     "beit": {"style": "beit"},
     "beit_signed": {"style": "beit", "window": 20, "coding": CodingByPoint.all("signed")},
-    "shifts": {"relation": "laplacian2", "coding": CodingByPoint(qk="signed")},
+    "table": {"relation": "table", "coding": CodingByPoint(qk="signed")},
     "eight_bit_affinities": {"affinity_bits": 8, "coding": CodingByPoint(v="signed")},
     "one_bit_affinities": {"affinity_bits": 1, "width": 30, "heads": 3, "mlp_ratio": 3, "patch_size": 5},
     "narrow_beit": {"style": "beit", "affinity_bits": 4, "coding": CodingByPoint.all("signed")},
-    "narrow_shifts": {"relation": "laplacian2", "affinity_bits": 3},
     "narrow_table": {"relation": "table", "affinity_bits": 11, "window": 20},
     "many_tokens": {"image_size": 64, "depth": 1, "width": 24},
 }

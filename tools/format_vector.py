@@ -1,7 +1,7 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small networks docs/format-vector.safetensors, -table, -shift and -narrow are made anew first, from random
+--fixture the small networks docs/format-vector.safetensors, -table and -narrow are made anew first, from random
 numbers.
 
     python tools/format_vector.py
@@ -35,7 +35,6 @@ PACKAGED = Path("models/lapis_tiny.cifar10_dense.safetensors")
 DEFAULT = Path("models/lapis_tiny.cifar10.safetensors")
 FIXTURE = Path("docs/format-vector.safetensors")
 TABLE = Path("docs/format-vector-table.safetensors")
-SHIFT = Path("docs/format-vector-shift.safetensors")
 NARROW = Path("docs/format-vector-narrow.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
@@ -110,7 +109,7 @@ def small_network() -> Network:
 
 
 def table_network(relation: str, mode: Coding, seed: int, filter_: Interpolation, **changes: Any) -> Network:
-    """Affinities, or their shifts, as a table by distance, or as a leak; weights of eight bits."""
+    """Affinities as a table by distance, or as a leak; weights of eight bits."""
     config = LapisConfig(
         image_size=8,
         patch_size=4,
@@ -130,7 +129,7 @@ def table_network(relation: str, mode: Coding, seed: int, filter_: Interpolation
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, DEFAULT, FIXTURE, TABLE, SHIFT, NARROW):
+    for path in (PACKAGED, DEFAULT, FIXTURE, TABLE, NARROW):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -155,7 +154,6 @@ def main() -> None:
             fixtures = {
                 FIXTURE: small_network(),
                 TABLE: table_network("table", "signed", 29, "nearest"),
-                SHIFT: table_network("laplacian2", "unsigned", 31, "lanczos"),
                 NARROW: dataclasses.replace(
                     table_network("laplacian", "signed", 37, "bicubic", affinity_bits=5),
                     activity={"attention_in": (0.25, 0.5), "mlp_hidden": (0.125, 1.0)},

@@ -262,11 +262,14 @@ HEAD = """\
 
     pip install ./zoo            # beside an installed Lapis; in a clone, `make test` sets it up
 
-A relation says how queries weigh keys and values. Lapis has the paper's four, and one in powers of two. This package
-adds the rules of ten other spiking transformers by the entry point `lapis.relations`, so that all can be trained on one
-backbone: `LapisConfig(relation="ssa")`, or all together by `python research/ablate.py relation`. They have no deployed
-form. It is an example of a plug-in too: `lapis.nn`, `lapis.relations`, `lapis.ops`, `lapis.energy` and `LapisConfig`
-are all that it imports ([how to write one](../docs/howto/relation.md)).
+A relation says how queries weigh keys and values. Lapis has the paper's four. This package adds the rules of
+ten other spiking transformers by the entry point `lapis.relations`, so that all can be trained on one backbone:
+`LapisConfig(relation="ssa")`, or all together by `python research/ablate.py relation`. They have no deployed form.
+`laplacian2`, the Laplacian in powers of two, is Lapis' own and is deployed as a table; it reached what the Laplacian
+does, so the core has no form of its own for it.
+
+The package is an example of a plug-in too: `lapis.nn`, `lapis.relations`, `lapis.ops`, `lapis.energy` and
+`LapisConfig` are all that it imports ([how to write one](../docs/howto/relation.md)).
 
 What is compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
 measuring point and the same schedule, and not the neurons over time, convolutional stems, hierarchies or hundreds of

@@ -45,13 +45,8 @@ static void fill_membranes(const packed *file, int64_t block, affinities *a) {
         }
         for (int64_t i = 0; i < size; i++) {
             const int64_t at = stored * size + i;
-            if (file->header.relation == RELATION_TABLE) {
-                mantissa[i] = ((const uint32_t *)file->tensors[AFFINITY_MANTISSA].items)[at];
-                exponent[i] = ((const int32_t *)file->tensors[AFFINITY_EXPONENT].items)[at];
-            } else {
-                mantissa[i] = START_MANTISSA;
-                exponent[i] = ((const uint16_t *)file->tensors[SHIFT_HALVINGS].items)[at] + START_EXPONENT;
-            }
+            mantissa[i] = ((const uint32_t *)file->tensors[AFFINITY_MANTISSA].items)[at];
+            exponent[i] = ((const int32_t *)file->tensors[AFFINITY_EXPONENT].items)[at];
         }
     }
 }

@@ -139,17 +139,6 @@ static int32_t check_affinities(const packed *file, int64_t block, lapis_error *
     return LAPIS_OK;
 }
 
-static int32_t check_shifts(const packed *file, int64_t block, lapis_error *error) {
-    const int64_t size = file->header.code_distances;
-    for (int64_t head = block * file->header.heads; head < (block + 1) * file->header.heads; head++) {
-        const uint16_t *halvings = (const uint16_t *)file->tensors[SHIFT_HALVINGS].items + head * size;
-        for (int64_t i = 0; i < size; i++)
-            if (i ? halvings[i] < halvings[i - 1] : halvings[0] != 0)
-                return refuse(error, 54, "block %lld, distance %lld", (long long)block, (long long)i);
-    }
-    return LAPIS_OK;
-}
-
 static int32_t check_points(const packed *file, int64_t block, lapis_error *error) {
     const int64_t levels = file->tensors[RISE].shape[1];
     const double scale = *floats_of(file, READOUT_SCALE, block, 1), shift = *floats_of(file, READOUT_SHIFT, block, 1);
@@ -171,8 +160,7 @@ static int32_t check_block(const packed *file, int64_t block, lapis_error *error
     if (!status) status = check_layer(file, FC2_WEIGHT, block, 1, error);
     if (!status) status = check_points(file, block, error);
     if (status) return status;
-    if (file->header.relation == RELATION_TABLE) return check_affinities(file, block, error);
-    return file->header.relation == RELATION_LAPLACIAN2 ? check_shifts(file, block, error) : LAPIS_OK;
+    return file->header.relation == RELATION_TABLE ? check_affinities(file, block, error) : LAPIS_OK;
 }
 
 int32_t check_tensors(const packed *file, lapis_error *error) {

@@ -10,14 +10,12 @@ static const char *const KIND_NAMES[] = {"I64", "F32", "U32", "I32", "U16", "I16
 static const int64_t KIND_BYTES[] = {8, 4, 4, 4, 2, 2, 1, 1};
 
 /* The networks that have a tensor: all, or those of one relation or style. */
-enum { ONLY_ANY, ONLY_LAPLACIAN, ONLY_LAPLACIAN2, ONLY_TABLE, ONLY_BEIT };
+enum { ONLY_ANY, ONLY_LAPLACIAN, ONLY_TABLE, ONLY_BEIT };
 
 static int has_tensor(const packed_header *h, int only) {
     switch (only) {
         case ONLY_LAPLACIAN:
             return h->relation == RELATION_LAPLACIAN;
-        case ONLY_LAPLACIAN2:
-            return h->relation == RELATION_LAPLACIAN2;
         case ONLY_TABLE:
             return h->relation == RELATION_TABLE;
         case ONLY_BEIT:

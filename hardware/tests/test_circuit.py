@@ -28,7 +28,7 @@ CONFIGS = {
     "deadlines": small_config(**SIGNED, min_code=MinCodeByPoint.all(3)),
     "one step": small_config(window=1, width=10),
     "long window": small_config(**SIGNED, window=20, image_size=12),
-    "stored as a table": small_config(relation="laplacian2"),
+    "stored as a table": small_config(relation="reciprocal"),
     "narrow affinities": small_config(**SIGNED, affinity_bits=4),
     "one-bit affinities": small_config(affinity_bits=1),
 }

@@ -144,7 +144,7 @@ def test_the_trained_network_codes_its_first_window_alike(config: LapisConfig) -
 
 
 @pytest.mark.parametrize("bits", [15, 8, 5, 1])
-@pytest.mark.parametrize("relation", ["laplacian", "laplacian2"])
+@pytest.mark.parametrize("relation", ["laplacian", "reciprocal"])
 def test_training_sees_affinities_as_narrow_as_they_are_deployed(relation: str, bits: int) -> None:
     model, images = small_model(BASE.replace(relation=relation, affinity_bits=bits), 9)
     network = from_model(model)

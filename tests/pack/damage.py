@@ -24,7 +24,6 @@ Table = dict[str, Any]
 CONFIG = small_config(style="beit", coding=CodingByPoint(mlp_hidden="signed"))
 # Affinities as a table, of 3 * 15 + 1 distances.
 TABLE = small_config(relation="table")
-SHIFT = small_config(relation="laplacian2")
 # Rows of 300 bytes, whose weights of 16 bits can overflow 32.
 LARGE_PATCH = CONFIG.replace(image_size=20, patch_size=10)
 # Rows of 2,112 weights of 8 bits, whose sums with codes of 63 can reach 2**24.
@@ -231,7 +230,7 @@ CONFIGURATION = [
     Damage(15, "coding", config(coding={**CONFIG.to_dict()["coding"], "qk": "sideways"})),
     *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
     Damage(16, "use style='vit'", config(relation="table")),
-    Damage(16, "use style='vit'", config(relation="laplacian2")),
+    Damage(16, "use style='vit'", config(relation="table")),
     Damage(17, "does not divide", config(heads=4)),
     Damage(18, "multiple", config(patch_size=3)),
     Damage(19, "overflow", config(image_size=4096, patch_size=4)),
@@ -239,7 +238,7 @@ CONFIGURATION = [
     *(Damage(14, "affinity_bits", config(affinity_bits=bits)) for bits in (0, 16)),
     *(Damage(14, "weight_bits", config(weight_bits=bits)) for bits in (1, 32)),
     Damage(60, "steps apart", config(width=2048, heads=1)),
-    Damage(61, "membranes", config(width=48, heads=48, depth=256)),
+    Damage(54, "membranes", config(width=48, heads=48, depth=256)),
     Damage(36, "delays of pairs", config(image_size=256, patch_size=4)),
 ]
 
@@ -314,8 +313,6 @@ VALUES = [
     Damage(58, "exponent", values("blocks.affinity.exponent", np.int32, (1 << 20) + 1, at=183), TABLE),
     Damage(59, "rises", values("blocks.affinity.mantissa", np.uint32, [1 << 31, (1 << 31) + 1]), TABLE),
     Damage(59, "rises", values("blocks.affinity.exponent", np.int32, [0, -1]), TABLE),
-    Damage(54, "0 at the distance 0", values("blocks.shift.halvings", np.uint16, 1), SHIFT),
-    Damage(54, "falls", values("blocks.shift.halvings", np.uint16, [0, 1, 0]), SHIFT),
 ]
 
 DAMAGES = [*CONTAINER, *DESCRIPTION, *CONFIGURATION, *PREPROCESSING, *TENSORS, *VALUES]

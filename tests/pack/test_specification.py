@@ -123,7 +123,6 @@ def _configs() -> list[LapisConfig]:
         for style, relation in (
             *((style, "laplacian") for style in get_args(Style)),
             ("vit", "table"),
-            ("vit", "laplacian2"),
         )
         for bits in (6, 8)
         for mode in ("unsigned", "signed")

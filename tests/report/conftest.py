@@ -36,7 +36,7 @@ CONFIGS = {
         **SMALL, weight_bits=6, coding=CodingByPoint.all("signed"), min_code=MinCodeByPoint(readout=(2, 3, 4), v=2)
     ),
     "relative": LapisConfig(**SMALL, weight_bits=6, style="beit", coding=CodingByPoint.all("offset")),
-    "shifts": LapisConfig(**SMALL, weight_bits=6, relation="laplacian2"),
+    "table": LapisConfig(**SMALL, weight_bits=6, relation="reciprocal"),
     "exact rows": LapisConfig(**(SMALL | {"row_scale": "exact", "readout": "real"}), window=1),
 }
 NAMES = ("cat", "dog", "ship", "<b>truck</b>")

@@ -20,7 +20,6 @@ SEEDS = {
     "vit": SMALL,
     "beit": SMALL.replace(style="beit", image_size=4, coding=CodingByPoint.all("signed")),
     "table": SMALL.replace(relation="table", weight_bits=8, window=5),
-    "shift": SMALL.replace(relation="laplacian2", weight_bits=8, depth=1, affinity_bits=5),
     "min_code": SMALL.replace(min_code=MinCodeByPoint.all(3), activation="relu", depth=1, weight_bits=4),
     "tiles": SMALL.replace(width=33, heads=3, depth=1, mlp_ratio=2, window=20, coding=CodingByPoint(qk="signed")),
     "widest": SMALL.replace(window=63, weight_bits=8, coding=CodingByPoint.all("signed"), depth=1),

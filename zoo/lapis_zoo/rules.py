@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lapis.relations import DotRule, Rule
+from lapis.relations import DotRule, Rule, TableRule
 
 if TYPE_CHECKING:
     from lapis.energy import Mixing, Operation
@@ -22,6 +22,23 @@ def early_blocks(depth: int) -> int:
 def linear_order(mixing: Mixing) -> int:
     """N C D: products of k^T v, or of q with it, over all heads."""
     return mixing.neurons * mixing.config.head_width
+
+
+class Laplacian2Rule(TableRule):
+    """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
+
+    equation = "W_ij = rowscale 2^-round(D_ij / m_h), D_ij = sum_c |q_ic - k_jc|"
+    system = "Lapis"
+
+    def affinities(self, mixing: Mixing) -> Iterator[Operation]:
+        if mixing.convention.lookups_and_scaling:
+            yield mixing.fixed("affinity", "shift", mixing.pairs)
+            if mixing.convention.everything_else:
+                yield from mixing.row_sum_and_position()
+            yield mixing.row_scaling()
+
+    def values(self, mixing: Mixing) -> Iterator[Operation]:
+        return super().values(mixing) if mixing.config.row_scale == "exact" else mixing.shifted_values()
 
 
 class EcoRule(Rule):

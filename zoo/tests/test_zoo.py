@@ -13,18 +13,22 @@ from torch import Tensor, nn
 
 from lapis import relations
 from lapis.config import CodingByPoint, LapisConfig
+from lapis.convert import from_model
+from lapis.deploy import watch
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import CONVENTIONS
 from lapis.energy.operations import Mixing, spiking
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, Pairwise, calibrate, is_calibrated, load_network, save_network
 from lapis.nn.relations import make_relation
+from lapis.pack import load, save
+from lapis.runtime.engine import Engine
 from lapis_zoo import RELATIONS
 from lapis_zoo.rules import early_blocks
 from lapis_zoo.softmax import nearest_power
 from lapis_zoo.spike_trains import Gained, QkToken
 from lapis_zoo.steps import gate, signs, thermometer
-from tests.networks import small_config
+from tests.networks import small_config, small_model
 
 Array = npt.NDArray[np.float64]
 # float32 sums of a few hundred terms.
@@ -106,6 +110,12 @@ def _eco(relation: Any, q: Array, k: Array, v: Array, signed: bool) -> Array:
     return _softmax(-_distance(q, k) / math.sqrt(WIDTH)) @ v
 
 
+def _laplacian2(relation: Any, q: Array, k: Array, v: Array, signed: bool) -> Array:
+    halving = np.float32(math.log(2)) * relation.tau.detach().numpy().reshape(-1, 1, 1)
+    a = 2.0 ** -np.floor(_distance(q, k).astype(np.float32) / halving + np.float32(0.5))
+    return np.asarray(a / a.sum(axis=-1, keepdims=True)) @ v
+
+
 def _sign_keys(relation: Any, q: Array, k: Array, v: Array, signed: bool) -> Array:
     sign = np.where(k > 0, 1.0, -1.0)
     return _softmax(q @ sign.swapaxes(-1, -2) / math.sqrt(WIDTH)) @ v
@@ -156,7 +166,7 @@ def _statten(relation: Any, q: Array, k: Array, v: Array, signed: bool) -> Array
 
 
 REFERENCE = {
-    "ssa": _ssa, "xnor": _xnor, "eco": _eco, "sign_keys": _sign_keys, "esdsa": _esdsa,
+    "laplacian2": _laplacian2, "ssa": _ssa, "xnor": _xnor, "eco": _eco, "sign_keys": _sign_keys, "esdsa": _esdsa,
     "shift_softmax": _shift_softmax, "sdsa": _sdsa, "qkformer": _ssa, "coded_dot": _coded_dot, "statten": _statten,
 }  # fmt: skip
 
@@ -272,6 +282,31 @@ def test_shifted_rows_learn_as_a_softmax_to_the_base_two() -> None:
     torch.testing.assert_close(q.grad, expected)
 
 
+def test_laplacian2_learns_as_an_unrounded_power_of_two() -> None:
+    relation: Any = _made("laplacian2", "signed")
+    distance = torch.arange(40.0).expand(1, HEADS, 1, 40).clone().requires_grad_()
+    log_a = relation.log_affinity(distance)
+    halvings = log_a.detach() / math.log(2)
+    assert (halvings.round() - halvings).abs().max() < TOLERANCE
+    log_a.sum().backward()
+    tau = relation.tau.detach()
+    assert distance.grad is not None
+    torch.testing.assert_close(distance.grad, (-1 / tau).view(-1, 1, 1).expand_as(distance).contiguous())
+    # ln A = -D / tau by ln tau.
+    torch.testing.assert_close(relation.log_tau.grad, 780 / tau)
+
+
+@pytest.mark.parametrize("mode", ["unsigned", "signed"])
+def test_laplacian2_is_deployed_as_a_table_of_powers_of_two(mode: Any, tmp_path: Any) -> None:
+    model, images = small_model(small_config(relation="laplacian2", coding=CodingByPoint.all(mode)))
+    network = from_model(model)
+    save(tmp_path / "net.safetensors", network)
+    packed = load(tmp_path / "net.safetensors")
+    assert packed.config.relation == "table"
+    assert all((block.affinity.mantissa == 1 << 31).all() for block in packed.blocks if block.affinity is not None)
+    assert (watch(packed, images).logits == Engine(packed).watch(images).logits).all()
+
+
 def test_the_nearest_power_of_two_turns_at_one_and_a_half() -> None:
     x = torch.tensor([1.0, 1.49, 1.5, 2.0, 2.99, 3.0, 5.9, 6.0])
     assert nearest_power(x).tolist() == [1, 1, 2, 2, 2, 4, 4, 8]
@@ -318,7 +353,7 @@ def test_a_rule_says_where_it_comes_from(name: str) -> None:
     assert bool(rule.adapted) or rule.origin != "adapted"
 
 
-@pytest.mark.parametrize("name", ["eco", "sign_keys", "shift_softmax", "coded_dot"])
+@pytest.mark.parametrize("name", ["laplacian2", "eco", "sign_keys", "shift_softmax", "coded_dot"])
 def test_a_normalised_rule_has_rows_of_about_one_and_the_others_do_not(name: str) -> None:
     q, k, _ = _codes("signed")
     relation = _made(name, "signed")
@@ -362,6 +397,10 @@ def _priced(name: str, convention: str, block: int = 9, **changes: Any) -> list[
 
 # The value path of the paper is driven by the mean of q, k and v, 1/2; that of the deployed network by v, 3/4.
 PAPER = {
+    "laplacian2": [
+        ("relation", "accumulate", 200), ("affinity", "shift", 50), ("row scale", "shift", 50),
+        ("value shift", "shift", 100), ("value", "accumulate", 100),
+    ],
     "ssa": [
         ("relation", "accumulate", 200), ("code sums", "accumulate", 30), ("affinity", "accumulate", 100),
         ("gain", "shift", 40), ("value", "accumulate", 100),
@@ -409,6 +448,8 @@ def test_conventions_count_the_rules_each_in_its_way() -> None:
     ]
     assert _priced("esdsa", "deployed")[:2] == [("relation", "mac_8x16", 160), ("value", "mac_8x16", 160)]
     assert _priced("ssa", "strict")[-1] == ("value", "mac", 100)
+    # A power of two is a shift where another weight is a multiplication.
+    assert _priced("laplacian2", "strict")[-2:] == [("value shift", "shift", 100), ("value", "accumulate", 100)]
     assert _priced("sdsa", "synaptic") == [("relation", "accumulate", 10), ("value", "accumulate", 20)]
     assert _priced("qkformer", "paper", block=2) == [
         ("relation", "accumulate", 20), ("value", "accumulate", 10), ("gain", "shift", 40)

@@ -22,7 +22,6 @@ from lapis.deploy.network import (
     Network,
     Norm,
     Readout,
-    Shifts,
     check_deployable,
 )
 from lapis.deploy.schema import MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, code_distances
@@ -96,7 +95,6 @@ def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) ->
         fall=fall,
         fc2=_fold_residual(mlp.fc2, hidden, block.gamma_2, fraction_bits),
         affinity=stored if isinstance(stored, Affinities) else None,
-        shift=stored if isinstance(stored, Shifts) else None,
     )
 
 

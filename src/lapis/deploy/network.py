@@ -91,20 +91,6 @@ class Affinities(_Frozen):
 
 
 @dataclass(frozen=True)
-class Shifts(_Frozen):
-    """A = 2**-halvings at every distance, (H, S), 0 at the distance 0 and never falling: affinities that only shift."""
-
-    halvings: npt.NDArray[np.uint16]
-
-    def affinities(self) -> Affinities:
-        """The same as mantissas and exponents."""
-        return Affinities(
-            np.full(self.halvings.shape, leak.START_MANTISSA, dtype=np.uint32),
-            self.halvings.astype(np.int32) + leak.START_EXPONENT,
-        )
-
-
-@dataclass(frozen=True)
 class Readout(_Frozen):
     """The mixed values as spikes: pre = fl(fl(fl(acc) 2**-k scale) + shift); scale = s_v / s_r, 0-dim."""
 
@@ -116,7 +102,7 @@ class Readout(_Frozen):
 class Block(_Frozen):
     """One transformer block; rise and fall (levels,) are the comparison ladder of GELU and its quantizer.
 
-    Affinities are a leak, a table of them by distance, or a table of shifts.
+    Affinities are a leak, or a table of them by distance.
     """
 
     attention_norm: Norm
@@ -130,7 +116,6 @@ class Block(_Frozen):
     fc2: Layer
     leak: Leak | None = None
     affinity: Affinities | None = None
-    shift: Shifts | None = None
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> Block:
@@ -144,18 +129,12 @@ class Block(_Frozen):
             **{name: _record(kinds[name])(**part) if isinstance(part, dict) else part for name, part in parts.items()}
         )
 
-    @property
-    def by_distance(self) -> Affinities | None:
-        """The affinities that are stored by distance, None where they leak."""
-        return self.affinity if self.shift is None else self.shift.affinities()
-
     def membranes(self) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
         """The membranes (H,) of a unit affinity at the distances 0, 1, 2, ... in turn."""
         if self.leak is not None:
             return leak.trajectory(self.leak.mantissa, self.leak.exponent)
-        stored = self.by_distance
-        assert stored is not None
-        return zip(stored.mantissa.T.astype(np.uint64), stored.exponent.T.astype(np.int64), strict=True)
+        assert self.affinity is not None
+        return zip(self.affinity.mantissa.T.astype(np.uint64), self.affinity.exponent.T.astype(np.int64), strict=True)
 
 
 @dataclass(frozen=True)
@@ -221,7 +200,7 @@ class Network(_Frozen):
 
     def membranes_by_distance(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
         """u and e (H, S) of every block, by distance."""
-        stored = [one for block in self.blocks if (one := block.by_distance) is not None]
+        stored = [one for block in self.blocks if (one := block.affinity) is not None]
         if stored:
             return [(one.mantissa, one.exponent.astype(np.int64)) for one in stored]
         sizes = [self.distances(index) for index in range(self.config.depth)]
@@ -405,8 +384,6 @@ def _check_block(network: Network, where: str, block: Block) -> None:
         _check_layer(f"{where}.{name}", getattr(block, name), window, bits, adds=name in ("proj", "fc2"))
     if block.affinity is not None:
         _check_affinities(f"{where}.affinity", block.affinity)
-    if block.shift is not None:
-        _check_shifts(f"{where}.shift", block.shift)
     if not 0 < float(block.readout.scale) < MAX_MAGNITUDE or not abs(float(block.readout.shift)) < MAX_MAGNITUDE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {MAX_MAGNITUDE:g}")
     # Compared, not subtracted: the difference of two finite levels may be infinite.
@@ -419,13 +396,6 @@ def _check_affinities(name: str, stored: Affinities) -> None:
     u, e = stored.mantissa, stored.exponent.astype(np.int64)
     if ((e[:, 1:] < e[:, :-1]) | ((e[:, 1:] == e[:, :-1]) & (u[:, 1:] > u[:, :-1]))).any():
         raise LapisError(f"{name} rises with the distance; the nearest key of a row must have its largest affinity")
-
-
-def _check_shifts(name: str, stored: Shifts) -> None:
-    if stored.halvings[:, 0].any():
-        raise LapisError(f"{name}.halvings starts at {int(stored.halvings[:, 0].max())}; it is 0 at the distance 0")
-    if (stored.halvings[:, 1:] < stored.halvings[:, :-1]).any():
-        raise LapisError(f"{name}.halvings falls with the distance; the nearest key must have the largest affinity")
 
 
 def _check_layer(name: str, layer: Layer, window: int, bits: int, adds: bool) -> None:

@@ -178,8 +178,8 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(
         "config.relation", "word",
-        "attention falls with the l1 distance of codes: exponentially, in powers of two, or as a stored table says",
-        words=("laplacian", "laplacian2", "table"), rules=(16, 16), note="the last two in style `vit` only",
+        "attention falls with the l1 distance of codes: exponentially, or as a stored table says",
+        words=("laplacian", "table"), rules=(16, 16), note="the last in style `vit` only",
     ),
     Field(
         "config.activation", "word",
@@ -368,10 +368,6 @@ TENSORS: tuple[Tensor, ...] = (
     Tensor(
         "blocks.affinity.exponent", np.int32, ("H", "distances"), "the same", -MAX_EXPONENT, MAX_EXPONENT, 58,
         "rule 59", "table",
-    ),
-    Tensor(
-        "blocks.shift.halvings", np.uint16, ("H", "distances"), "a head's affinity at each distance is 2^-halvings",
-        note="rule 54", only="laplacian2",
     ),
     Tensor("blocks.readout.scale", np.float32, (), "quantizer of the mixed values", note="rule 48"),
     Tensor("blocks.readout.shift", np.float32, (), "the same", note="rule 48"),

@@ -25,8 +25,7 @@ __all__ = ["PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_
 
 # leak:  A = beta_h**D, stored as one leak per head.
 # table: A = table[h][D], stored as one number per head and distance.
-# shift: A = 2**-shift[h][D], stored as one number of halvings per head and distance.
-Stored = Literal["leak", "table", "shift"]
+Stored = Literal["leak", "table"]
 # paper: the paper's own ablation.   ours: proposed here.   faithful: another system's rule as its authors compute it,
 # on our codes.   adapted: another system's rule, changed where our one spike per neuron asks for it.
 Origin = Literal["paper", "ours", "faithful", "adapted"]
@@ -176,27 +175,6 @@ class HammingRule(Rule):
     needs_codes = True
 
 
-class Laplacian2Rule(Rule):
-    """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
-
-    equation = "W_ij = rowscale 2^-round(D_ij / m_h), D_ij = sum_c |q_ic - k_jc|"
-    system = "Lapis"
-    stored = "shift"
-    needs_codes = True
-
-    def affinities(self, mixing: Mixing) -> Iterator[Operation]:
-        if mixing.convention.lookups_and_scaling:
-            yield mixing.fixed("affinity", "shift", mixing.pairs)
-            if mixing.convention.everything_else:
-                yield from mixing.row_sum_and_position()
-            yield mixing.row_scaling()
-
-    def values(self, mixing: Mixing) -> Iterator[Operation]:
-        if mixing.config.row_scale == "exact":
-            return super().values(mixing)
-        return mixing.shifted_values()
-
-
 class TableRule(Rule):
     """The rule of a relation that you register as a `lapis.nn.TableRelation`."""
 
@@ -220,7 +198,6 @@ _RULES: dict[str, Rule] = {
         DotRule("dot"),
         GaussianRule("gaussian"),
         HammingRule("hamming"),
-        Laplacian2Rule("laplacian2"),
         PackedTableRule("table"),
     )
 }

@@ -69,7 +69,7 @@ def test_the_browser_computes_what_the_operator_defines(
             np.testing.assert_allclose([row["W"] for row in rows], weights[head], rtol=RELATIVE)
 
 
-@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "deadlines", "relative", "shifts"])
+@pytest.mark.parametrize("name", ["unsigned", "signed", "narrow", "deadlines", "relative", "table"])
 def test_the_browser_reads_out_the_codes_that_the_deployed_network_fired(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any], name: str
 ) -> None:
@@ -135,7 +135,7 @@ def test_the_mean_of_the_heads_is_the_mean_of_their_rows(page: Any) -> None:
 def test_rollout_is_the_product_of_the_rows_that_the_page_shows(
     explain_deployed: Callable[[str], Any], open_page: Callable[..., Any]
 ) -> None:
-    for name in ("unsigned", "relative", "shifts"):
+    for name in ("unsigned", "relative", "table"):
         explained = explain_deployed(name).explained
         page, tokens = open_page(explained), explained.config.tokens
         rows = np.array(

@@ -37,7 +37,7 @@ VIEWS: dict[str, dict[str, Any]] = {
 # Blocks and heads of Lapis-L, at a width that a test can run.
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
 KINDS = (
-    *("explain", "explain-large", "explain-cut", "explain-torch", "explain-recorded", "explain-shifts", "explain-live"),
+    *("explain", "explain-large", "explain-cut", "explain-torch", "explain-recorded", "explain-table", "explain-live"),
     *("demo", "finetune", "distill"),
 )
 # Text that a reader takes in at a glance: one line, never cut.
@@ -63,7 +63,7 @@ def pages(
     write_page(files["explain-large"], large)
     write_page(files["explain-torch"], explain_torch("exact rows").explained)
     write_page(files["explain-recorded"], explain_rule("gaussian").explained)
-    write_page(files["explain-shifts"], explain_deployed("shifts").explained)
+    write_page(files["explain-table"], explain_deployed("table").explained)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_module, "payload", partial(page_module.payload, limit=40_000))
         write_page(files["explain-cut"], large)

@@ -163,7 +163,7 @@ def test_without_a_camera_the_page_says_what_to_do(page: Any) -> None:
     page.locator("#live-status").get_by_text("gives this page no camera").wait_for()
 
 
-@pytest.mark.parametrize("name", ["unsigned", "signed", "relative", "shifts"])
+@pytest.mark.parametrize("name", ["unsigned", "signed", "relative", "table"])
 def test_figures_of_the_tab_are_those_of_python(
     explain_deployed: Callable[[str], Any], open_file: Callable[..., Any], photo: Pixels, tmp_path: Path, name: str
 ) -> None:

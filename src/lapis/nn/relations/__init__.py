@@ -10,7 +10,7 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.relations.base import DotProduct, Mixer, Pairwise, Relation
 from lapis.nn.relations.distance import DistanceRelation, Gaussian, Hamming, Laplacian, with_tau
-from lapis.nn.relations.table import Laplacian2, TableRelation
+from lapis.nn.relations.table import TableRelation
 
 __all__ = [
     "DistanceRelation",
@@ -29,7 +29,6 @@ _CLASSES: dict[str, type[Mixer]] = {
     "dot": DotProduct,
     "gaussian": Gaussian,
     "hamming": Hamming,
-    "laplacian2": Laplacian2,
 }
 
 

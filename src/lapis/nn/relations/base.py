@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from lapis.config import AFFINITY_BITS, LapisConfig
-from lapis.deploy.network import Affinities, Block, Leak, Shifts
+from lapis.deploy.network import Affinities, Block, Leak
 from lapis.errors import LapisError
 from lapis.nn.position import RelativePosition
 from lapis.ops.row_scale.eager import narrow_rows, scale_rows
@@ -50,7 +50,7 @@ class Mixer(nn.Module):
         """Which tokens (B, H, N, 1) or channels (B, H, 1, C) pass, as 0 and 1; None for a rule that closes nothing."""
         return None
 
-    def fold(self, distances: int) -> Leak | Affinities | Shifts:
+    def fold(self, distances: int) -> Leak | Affinities:
         """The affinities of the l1 distances 0..distances-1 as a deployed network stores them."""
         raise LapisError(f"{type(self).__name__} has no deployed form; use relation=laplacian or a TableRelation")
 

@@ -84,7 +84,7 @@ def attention_of(network: Network) -> AttentionSource:
         np.array([float(block.readout.scale) for block in blocks]),
         np.array([float(block.readout.shift) for block in blocks]),
     )
-    tables = [block.by_distance for block in blocks if block.by_distance is not None]
+    tables = [block.affinity for block in blocks if block.affinity is not None]
     leaks = [block.leak for block in blocks if block.leak is not None]
     numbers = Scaled(*(np.stack([getattr(each, name) for each in tables or leaks]) for name in Scaled._fields))
     if tables:
