@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lapis._util.metrics import Accuracy
+from lapis._util.metrics import Accuracy, interval95, paired_test
 from lapis.config import LapisConfig
 from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.data.loader import PixelBatch
@@ -83,3 +83,39 @@ def test_a_dense_network_has_no_activity_and_no_energy_of_spikes() -> None:
 def test_nothing_to_evaluate_is_an_error() -> None:
     with pytest.raises(LapisError, match="no image"):
         evaluate(network(), [])
+
+
+def test_an_interval_narrows_with_images_and_stays_in_range() -> None:
+    assert interval95(50, 100) == pytest.approx((40.38, 59.62), abs=0.01)  # the textbook's example
+    assert interval95(10, 10)[1] == pytest.approx(100.0)
+    assert interval95(0, 10)[0] == pytest.approx(0.0)
+    low, high = interval95(900, 1000)
+    assert 90 - low < 2.5
+    assert high - 90 < 2.5
+
+
+def pairs(both: int, first: int, second: int, neither: int) -> tuple[list[bool], list[bool]]:
+    return [True] * (both + first) + [False] * (second + neither), (
+        [True] * both + [False] * first + [True] * second + [False] * neither
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"),
+    [(0, 0, 1.0), (1, 0, 1.0), (5, 5, 1.0), (6, 0, 2 / 64), (1, 5, 2 * 7 / 64), (3000, 3000, 1.0), (0, 2000, 0.0)],
+)
+def test_the_paired_test_is_a_fair_coin(first: int, second: int, p: float) -> None:
+    found = paired_test(*pairs(10, first, second, 10))
+    assert found["p"] == p
+    assert paired_test(*pairs(10, second, first, 10))["p"] == p
+    assert (found["only_first"], found["only_second"]) == (first, second)
+    low, high = found["difference_interval95"]
+    assert low < found["difference"] < high or abs(found["difference"]) > 95
+
+
+def test_the_interval_of_a_difference_agrees_with_the_test() -> None:
+    """Agresti and Min's example: 1,600 voters asked twice, 944 and 880 approve: 0.04 +- 0.0195 or so."""
+    found = paired_test(*pairs(794, 150, 86, 570))
+    assert found["difference"] == pytest.approx(4.0)
+    assert found["difference_interval95"] == pytest.approx((2.1, 5.9), abs=0.1)
+    assert found["p"] == pytest.approx(3.7e-5, rel=0.05)

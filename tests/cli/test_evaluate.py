@@ -123,9 +123,31 @@ def test_an_import_is_called_calibrated_and_not_trained(
     assert "imported and calibrated, not trained" in capsys.readouterr().out
 
 
+def test_two_networks_are_compared_image_by_image(
+    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    save_network(one, small_model(DEPLOYED)[0], {"preprocess": Preprocess(16).to_dict()})
+    network = from_model(small_model(DEPLOYED.replace(heads=1))[0], preprocess=Preprocess(16))
+    save(other, network)
+    words = [str(one), "--data", str(tree), "--compare", str(other)]
+    record = run(capsys, *words)
+    compared, alone = record["compare"], run(capsys, str(other), "--data", str(tree))
+    assert compared["other"] == alone
+    assert compared["difference"] == pytest.approx(record["top1"] - alone["top1"])
+    assert compared["only_first"] - compared["only_second"] == round((record["top1"] - alone["top1"]) * 30 / 100)
+    assert alone["interval95"][0] < alone["top1"] < alone["interval95"][1]
+    itself = run(capsys, str(other), "--data", str(tree), "--compare", str(other))["compare"]
+    assert (itself["only_first"], itself["only_second"], itself["p"]) == (0, 0, 1.0)
+    assert main(["evaluate", *words]) == EXIT_OK
+    assert "McNemar's exact p = " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["{model}", "--compare", "{few}"], "f.safetensors: the images have 10 classes, the network 3"),
+        (["{model}", "--compare", "absent.safetensors"], "no such file"),
         (["absent.safetensors"], "no such file"),
         (["{model}", "--preset", "lapis_tiny"], "is a training checkpoint"),
         (["{model}", "--crop", "7"], "crop=7"),

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic import random_network
 from lapis.data.images import ArrayImages
-from lapis.report.finetune import Answers, answer_images, interval95
+from lapis.report.finetune import Answers, answer_images
 from lapis.runtime.accuracy import Evaluation
 from lapis.runtime.session import Session
 from lapis.trace import Tally
@@ -48,12 +48,3 @@ def test_answers_are_those_of_the_session() -> None:
     assert answers.confusion.trace() == answers.evaluation.correct
     assert answers.confusion.sum() == 70
     assert answers.tally.images >= 5
-
-
-def test_an_interval_narrows_with_images_and_stays_in_range() -> None:
-    assert interval95(50, 100) == pytest.approx((40.38, 59.62), abs=0.01)  # the textbook's example
-    assert interval95(10, 10)[1] == pytest.approx(100.0)
-    assert interval95(0, 10)[0] == pytest.approx(0.0)
-    low, high = interval95(900, 1000)
-    assert 90 - low < 2.5
-    assert high - 90 < 2.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from lapis.trace import Tally
 
 TOP = 5
+# The 97.5th percentile of the normal distribution, for intervals that hold 95 %.
+Z95 = 1.959964
 # Activities settle to the third digit within this many images; tracing more only takes time.
 WATCHED_IMAGES = 256
 
@@ -23,6 +26,8 @@ class Accuracy:
     top1_correct: int = 0
     top5_correct: int = 0
     loss_sum: float = 0.0
+    # Whether each image was classified correctly, in order.
+    hits: list[bool] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     unreadable: list[str] = field(default_factory=list)
     energy: dict[str, Any] | None = None
@@ -48,6 +53,7 @@ class Accuracy:
         ahead = (rows > label_logit) | ((rows == label_logit) & (np.arange(rows.shape[1]) < labels[:, None]))
         rank = ahead.sum(axis=1)
         self.images += len(labels)
+        self.hits += (rank == 0).tolist()
         self.top1_correct += int((rank == 0).sum())
         self.top5_correct += int((rank < TOP).sum())
         peak = rows.max(axis=1, keepdims=True)
@@ -76,3 +82,33 @@ class Accuracy:
         if self.unreadable:
             record["unreadable"] = self.unreadable
         return record
+
+
+def interval95(right: int, images: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of an accuracy, in percent: how far so few images pin it down."""
+    share, z2 = right / images, Z95 * Z95
+    middle = (share + z2 / (2 * images)) / (1 + z2 / images)
+    half = Z95 / (1 + z2 / images) * math.sqrt(share * (1 - share) / images + z2 / (4 * images * images))
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
+
+
+def paired_test(first: list[bool], second: list[bool]) -> dict[str, Any]:
+    """Two networks on the same images: McNemar's exact test, and the 95 % interval of their difference in points.
+
+    p is the chance that a fair coin falls at least as unevenly over the images on which only one is correct. The
+    interval is that of Agresti and Min (2005), with half an image added to each of the four cells.
+    """
+    only_first = sum(a and not b for a, b in zip(first, second, strict=True))
+    only_second = sum(b and not a for a, b in zip(first, second, strict=True))
+    n, d, total, term = only_first + only_second, only_first - only_second, 0, 1
+    for k in range(min(only_first, only_second) + 1):
+        total, term = total + term, term * (n - k) // (k + 1)  # term = n choose k
+    padded = len(first) + 2
+    half = Z95 * math.sqrt(n + 1 - d * d / padded)
+    return {
+        "only_first": only_first,
+        "only_second": only_second,
+        "difference": 100 * d / len(first),
+        "difference_interval95": (100 * (d - half) / padded, 100 * (d + half) / padded),
+        "p": min(1.0, 2 * total / 2**n),
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lapis import models
-from lapis._util.metrics import WATCHED_IMAGES, Accuracy
+from lapis._util.metrics import WATCHED_IMAGES, Accuracy, interval95, paired_test
 from lapis._util.progress import Display
 from lapis.cli.completion import MODEL, PRESET
 from lapis.cli.options import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # The share of the shorter side that is commonly kept in tests of foreign classifiers, if images are not tiny.
 COMMON_CROP = 0.875
+SIGNIFICANT = 0.05
 CALIBRATED = "calibrated, not trained"
 
 
@@ -72,6 +73,7 @@ class Work:
 @click.argument("model", type=MODEL)
 @data_option("Folder with CIFAR batches or class folders")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
+@click.option("--compare", type=MODEL, metavar="OTHER", help="Test another network on the same images, and compare.")
 @click.option("--preset", type=PRESET, help="Import foreign weights as this network, calibrated, not trained.")
 @click.option("--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate on.")
 @click.option("--size", type=click.IntRange(1), help="Image size for foreign weights; their own by default.")
@@ -89,6 +91,7 @@ def command(
     model: str,
     data: Path | None,
     limit: int | None,
+    compare: str | None,
     preset: str | None,
     calibrate: int,
     size: int | None,
@@ -106,29 +109,45 @@ def command(
     """Measure top-1 and top-5 accuracy on test images, with activity and energy of spiking networks.
 
     MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights, which are evaluated as the dense
-    network they are. A packed network runs in the C engine; all others run in torch.
+    network they are. A packed network runs in the C engine; all others run in torch. --compare gives McNemar's exact
+    test of two networks, image by image; --preset, --size and --hash are then about MODEL only.
 
     \b
     Example:
       lapis evaluate lapis_tiny.cifar10 --data ~/data --limit 100
     """
     whole = open_images(resolve_data(data, None), "test")
-    opened, imported = models.load(model), Import(preset, size, calibrate)
-    work = Work(batch, workers, threads, device, low_memory, quiet)
+    images = whole if limit is None else spread(whole, limit)
+    view, work = (normalise, crop), Work(batch, workers, threads, device, low_memory, quiet)
+    record, hits = _evaluate(model, images, Import(preset, size, calibrate), view, work, hashed)
+    if compare is not None:
+        other, other_hits = _evaluate(compare, images, Import(None, None, calibrate), view, work, hashed=False)
+        if len(hits) != len(other_hits):  # only files that change meanwhile
+            raise LapisError(f"{model} read {len(hits)} images and {compare} {len(other_hits)}; start again")
+        record["compare"] = {"other": other, **paired_test(hits, other_hits)}
+    show(record, table(record), as_json)
+
+
+def _evaluate(
+    model: str, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work, hashed: bool
+) -> tuple[dict[str, Any], list[bool]]:
+    """The record of a network, and which images it classified correctly."""
+    opened = models.load(model)
     if imported.asked and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
-    images = whole if limit is None else spread(whole, limit)
-    images, matched = match_classes(images, opened.class_names, opened.config.classes)
-    if opened.kind == "packed" and device is None:
-        record = _packed(opened, images, work, hashed)
+    try:
+        images, matched = match_classes(images, opened.class_names, opened.config.classes)
+    except LapisError as error:
+        raise LapisError(f"{model}: {error}") from error
+    if opened.kind == "packed" and work.device is None:
+        record, hits = _packed(opened, images, work, hashed)
     elif hashed:
         raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
-    elif low_memory:
+    elif work.low_memory:
         raise LapisError(f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first")
     else:
-        record = _torch(opened, images, imported, (normalise, crop), work)
-    record = {"model": model, **record, "classes_matched": matched}
-    show(record, table(record), as_json)
+        record, hits = _torch(opened, images, imported, view, work)
+    return {"model": model, **record, "interval95": interval95(sum(hits), len(hits)), "classes_matched": matched}, hits
 
 
 def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
@@ -141,10 +160,10 @@ def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> dict[str, Any]:
+def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> tuple[dict[str, Any], list[bool]]:
     """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
     session, tally = opened.session(work.threads or 1, low_memory=work.low_memory), Tally()
-    digest = hashlib.sha256()
+    digest, hits = hashlib.sha256(), list[bool]()
     with Display("evaluate", len(images), quiet=work.quiet) as display:
         result = evaluate_session(
             session,
@@ -153,6 +172,7 @@ def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> dict[str
             work.batch,
             lambda done, count: display.update(done * len(images) // count, ""),
             (tally, WATCHED_IMAGES),
+            answered=lambda chosen, logits: hits.extend((logits.argmax(axis=1) == images.labels[chosen]).tolist()),
             integers=lambda logits: digest.update(logits.astype("<i8").tobytes()),
         )
         for line in result.unreadable:
@@ -160,12 +180,12 @@ def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> dict[str
     found = {"state": "packed", "executor": session.executor, **result.to_dict()}
     if hashed:
         found["logits_sha256"] = digest.hexdigest()
-    return found | _counted(session.config, tally)
+    return found | _counted(session.config, tally), hits
 
 
 def _torch(
     opened: Model, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[bool]]:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     with_torch_threads(work.threads)
     from lapis.convert.deployed_evaluator import DeployedEvaluator
@@ -186,7 +206,9 @@ def _torch(
             display.print_line(line)
     scores.energy = energy_of(network.config, scores.tally)
     record = {"state": state, "executor": f"torch, {device}", **scores.as_dict(), "config": network.config.to_dict()}
-    return record if imported.preset is None else record | {"calibration_images": min(imported.calibrate, len(images))}
+    if imported.preset is not None:
+        record["calibration_images"] = min(imported.calibrate, len(images))
+    return record, scores.hits
 
 
 def _network(opened: Model, imported: Import) -> tuple[LapisViT | Network, str]:
@@ -231,11 +253,16 @@ def _note(scores: Accuracy) -> str:
     return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
+def _top1(record: dict[str, Any]) -> str:
+    low, high = record["interval95"]
+    return f"{record['top1']:.2f} % [{low:.2f}, {high:.2f}]"
+
+
 def table(record: dict[str, Any]) -> list[str]:
     """A result as people read it."""
     lines = [
         f"{record['model']} ({record['state']})",
-        f"top-1   {record['top1']:.2f} %",
+        f"top-1   {_top1(record)}",
         f"top-5   {record['top5']:.2f} %",
         f"images  {record['images']}, classes matched {record['classes_matched']}",
     ]
@@ -250,6 +277,16 @@ def table(record: dict[str, Any]) -> list[str]:
             f"energy  {energy['energy_mj']:.4f} mJ per image, dense {energy['dense_energy_mj']:.4f} mJ "
             f"(convention {energy['convention']})"
         )
+    if "compare" in record:
+        found, other = record["compare"], record["compare"]["other"]
+        low, high = found["difference_interval95"]
+        verdict = "a difference" if found["p"] < SIGNIFICANT else "no difference that these images can show"
+        lines += [
+            f"beside  {other['model']} ({other['state']}), top-1 {_top1(other)}",
+            f"        {found['difference']:+.2f} points [{low:+.2f}, {high:+.2f}]; only the first right on "
+            f"{found['only_first']} images, only the second on {found['only_second']}",
+            f"        McNemar's exact p = {found['p']:.3g}: {verdict}",
+        ]
     if record["state"] == CALIBRATED:
         lines.append("This network was imported and calibrated, not trained: its accuracy is not a result of Lapis.")
     if record.get("unreadable"):

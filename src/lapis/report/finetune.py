@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 import lapis
+from lapis._util.metrics import interval95
 from lapis.config import LapisConfig
 from lapis.data.images import ByIndex, FileImages, Images, Labels
 from lapis.energy import estimate
@@ -22,8 +22,6 @@ from lapis.runtime.accuracy import Evaluation, evaluate_session
 from lapis.runtime.session import Session
 from lapis.trace import Tally
 
-# The 97.5th percentile of the normal distribution, for intervals that hold 95 %.
-Z95 = 1.959964
 # With more classes a matrix cannot be read; the page then lists the commonest mistakes only.
 MATRIX_CLASSES = 40
 SHOWN_CLASSES = 40
@@ -89,14 +87,6 @@ def answer_images(
     )
     places = np.asarray(chosen, np.int64)
     return Answers(evaluation, tally, places, images.labels[places], np.concatenate(rows))
-
-
-def interval95(right: int, images: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of an accuracy, in percent: how far so few images pin it down."""
-    share, z2 = right / images, Z95 * Z95
-    middle = (share + z2 / (2 * images)) / (1 + z2 / images)
-    half = Z95 / (1 + z2 / images) * math.sqrt(share * (1 - share) / images + z2 / (4 * images * images))
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
 
 
 @dataclass(frozen=True)
