@@ -18,7 +18,7 @@ from lapis.train.recipe import Recipe
 SETTINGS = (
     "model.depth=2", "model.width=32", "model.heads=2", "model.patch_size=8", "data.limit=64", "data.test_limit=24",
     "data.calibrate=16", "optim.batch=16", "optim.epochs=2", "optim.warmup_epochs=0.5", "checkpoint.log_steps=1",
-    "checkpoint.evaluate_epochs=1", "checkpoint.watched=16",
+    "checkpoint.evaluate_epochs=1",
 )  # fmt: skip
 
 

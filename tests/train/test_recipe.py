@@ -108,7 +108,9 @@ def test_overrides_reach_every_depth_with_the_right_type() -> None:
         ("optim.precision=fp8", "use fp32, bf16"),
         ("model.window=0", r"outside 1\.\.63"),
         ("data.dataset=mnist", "use cifar10"),
-        ("augment.flip=2", r"0\.\.1"),
+        ("augment.flip=2", "at least 0 and at most 1"),
+        ("optim.average=1", "at most"),
+        ("stage=heads", "use labels, blocks, whole"),
     ],
 )
 def test_a_bad_override_says_what_is_allowed(setting: str, message: str) -> None:

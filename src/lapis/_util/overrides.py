@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from lapis.config import Coding, CodingByPoint, nearest
 from lapis.errors import LapisError
@@ -45,6 +46,19 @@ def keys(record: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def check_range(
+    section: str, record: Any, names: Sequence[str], low: float, high: float = math.inf, above: bool = False
+) -> None:
+    """Refuse numbers of a section of settings outside low..high; with `above`, `low` itself is refused too."""
+    for name in names:
+        value = getattr(record, name)
+        if not low <= value <= high or (above and value == low):
+            least = f"be above {low:g}" if above else f"be at least {low:g}"
+            raise LapisError(
+                f"{section}.{name}={value} must {least}{'' if high == math.inf else f' and at most {high:g}'}"
+            )
+
+
 def _place(record: Any, key: str, text: str, whole: str, changes: dict[str, Any]) -> None:
     """Parse one setting into the nested table `changes`."""
     name, _, rest = key.partition(".")
@@ -82,6 +96,8 @@ def _unknown(record: Any, whole: str, rest: str) -> LapisError:
 
 
 def _parse(key: str, kind: Any, text: str) -> Any:
+    if get_origin(kind) is Literal and text not in get_args(kind):
+        raise LapisError(f"{key}={text!r} is unknown; use {', '.join(get_args(kind))}")
     try:
         if kind is bool:
             return {"true": True, "false": False, "1": True, "0": False}[text.lower()]

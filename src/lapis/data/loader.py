@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lapis._util.overrides import check_range
 from lapis.data import transforms
 from lapis.data.images import ArrayImages, Images, check_classes
 from lapis.errors import LapisError
@@ -45,12 +46,8 @@ class Augment:
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("smallest_area", "flip", "mix_prob", "erase", "smoothing"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise LapisError(f"augment.{name}={getattr(self, name)} must lie in 0..1")
-        for name in ("padding", "operations", "mixup", "cutmix"):
-            if getattr(self, name) < 0:
-                raise LapisError(f"augment.{name}={getattr(self, name)} must not be negative")
+        check_range("augment", self, ("smallest_area", "flip", "mix_prob", "erase", "smoothing"), 0, 1)
+        check_range("augment", self, ("padding", "operations", "mixup", "cutmix"), 0)
 
     @property
     def mixes(self) -> bool:

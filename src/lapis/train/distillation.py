@@ -34,8 +34,8 @@ from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.objective import block_errors, make_objective
-from lapis.train.plan import SIGNED, normalisation_name
-from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe, Sparsity
+from lapis.train.plan import normalisation_name
+from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Recipe, Sparsity
 from lapis.train.resume import train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student

@@ -70,7 +70,7 @@ def evaluate_student(
     batches = TestBatches(images, recipe.preprocess, BATCH, rank, world, recipe.data.workers, processes.device)
     network = DeployedEvaluator(student, recipe.preprocess)
     try:
-        own = evaluate(network, batches, recipe.checkpoint.watched // world, on_batch)
+        own = evaluate(network, batches, WATCHED_IMAGES // world, on_batch)
     except _StoppedError:
         return None
     scores = Accuracy.merged(processes.gather(own))

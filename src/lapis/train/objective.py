@@ -19,6 +19,9 @@ from lapis.nn.model import LapisViT, Tapped
 from lapis.train.recipe import Distill, Recipe
 from lapis.train.teacher import Teacher
 
+# How much the error of the class token counts, besides its share in the errors of all tokens.
+CLASS_TOKEN = 0.3
+
 
 class Terms(NamedTuple):
     """The loss and its parts, unweighted; each a mean over the batch."""
@@ -89,7 +92,7 @@ class Objective(nn.Module):
 
 
 class BlockObjective(nn.Module):
-    """loss = tokens sum_l (e_l + class_token c_l) + logit KL(teacher || student).
+    """loss = tokens sum_l (e_l + 0.3 c_l) + logit KL(teacher || student).
 
     e_l = mean (y_l - x_l)^2 / mean (x_l - x_a)^2: the error of the tokens y_l after block l, relative to what was added
     since the tokens x_a: those before the block, or before all blocks where they learn as a whole. c_l is the same of
@@ -114,7 +117,7 @@ class BlockObjective(nn.Module):
             if not self.whole:
                 y = start = target
         feature = torch.stack(errors).mean()
-        loss = distill.tokens * (torch.stack(errors).sum() + distill.class_token * torch.stack(classes).sum())
+        loss = distill.tokens * (torch.stack(errors).sum() + CLASS_TOKEN * torch.stack(classes).sum())
         logit = right = torch.zeros_like(loss)
         if self.whole:
             logits = student.head(student.pool(y)).float()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from lapis._util import overrides
-from lapis.config import LapisConfig, MinCodeByPoint
+from lapis._util.overrides import check_range
+from lapis.config import CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.preprocess import Preprocess, normalisation
@@ -19,6 +20,8 @@ Precision = Literal["fp32", "bf16"]
 TrainingStage = Literal["labels", "blocks", "whole"]
 # The points whose spikes drive a layer and are signed in the recipes of CIFAR-10; their mean is the activity of a run.
 DRIVING = ("attention_in", "v", "readout", "mlp_in")
+# Spikes of both signs where a dense network has negative values.
+SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,9 @@ class Data:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _choice("data.dataset", self.dataset, get_args(Dataset))
         normalisation(self.normalise)
-        for name in ("limit", "test_limit", "validate", "workers"):
-            _at_least(f"data.{name}", getattr(self, name), 0)
-        _at_least("data.calibrate", self.calibrate, 1)
+        check_range("data", self, ("limit", "test_limit", "validate", "workers"), 0)
+        check_range("data", self, ("calibrate",), 1)
         if self.validate and self.dataset in HOLDING_OUT:
             raise LapisError(f"data.dataset={self.dataset} holds images out by itself; leave data.validate at 0")
 
@@ -75,15 +76,10 @@ class Optim:
     recompute: bool = False
 
     def __post_init__(self) -> None:
-        _choice("optim.precision", self.precision, get_args(Precision))
-        for name in ("batch", "accumulate"):
-            _at_least(f"optim.{name}", getattr(self, name), 1)
-        for name in ("lr", "weight_decay", "warmup_epochs", "clip", "head_scale"):
-            _at_least(f"optim.{name}", getattr(self, name), 0)
-        if not 0 <= self.average < 1:
-            raise LapisError(f"optim.average={self.average} must lie in 0..1, below 1")
-        if self.epochs <= 0:
-            raise LapisError(f"optim.epochs={self.epochs} must be above 0; a fraction of an epoch is allowed")
+        check_range("optim", self, ("batch", "accumulate"), 1)
+        check_range("optim", self, ("lr", "weight_decay", "warmup_epochs", "clip", "head_scale"), 0)
+        check_range("optim", self, ("epochs",), 0, above=True)
+        check_range("optim", self, ("average",), 0, 0.999999)
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,8 @@ class Distill:
     """loss = ce CE + logit KD + feature FD with a teacher; cross entropy alone without one.
 
     Tokens after student_blocks[i] are trained to match those after teacher_blocks[i] of the teacher, counted from 0.
-    The stages `blocks` and `whole` of a recipe know no labels: there the loss is tokens (errors of all blocks +
-    class_token errors of their class tokens) + logit KD, see `lapis.train.objective.BlockObjective`.
+    The stages `blocks` and `whole` of a recipe know no labels: there the loss is tokens (errors of all blocks) + logit
+    KD, see `lapis.train.objective.BlockObjective`.
     """
 
     teacher: str = ""
@@ -103,11 +99,9 @@ class Distill:
     student_blocks: tuple[int, ...] = (2, 5, 8, 11)
     teacher_blocks: tuple[int, ...] = (5, 11, 17, 23)
     tokens: float = 1.0
-    class_token: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise LapisError(f"distill.temperature={self.temperature} must be above 0")
+        check_range("distill", self, ("temperature",), 0, above=True)
 
 
 @dataclass(frozen=True)
@@ -134,10 +128,8 @@ class Sparsity:
     sensitivity_weighted: bool = False
 
     def __post_init__(self) -> None:
-        for name in (*self.goals(), "ramp", "freeze_after"):
-            if not 0 < getattr(self, name) <= 1:
-                raise LapisError(f"sparsity.{name}={getattr(self, name)} must lie in 0..1, above 0")
-        _at_least("sparsity.every", self.every, 1)
+        check_range("sparsity", self, (*self.goals(), "ramp", "freeze_after"), 0, 1, above=True)
+        check_range("sparsity", self, ("every",), 1)
 
     def goals(self) -> dict[str, float]:
         """The goal of every measuring point."""
@@ -152,14 +144,11 @@ class Checkpointing:
     log_steps: int = 20
     save_steps: int = 0
     save_minutes: float = 5.0
-    watched: int = 256
 
     def __post_init__(self) -> None:
-        _at_least("checkpoint.log_steps", self.log_steps, 1)
-        for name in ("save_steps", "save_minutes", "watched"):
-            _at_least(f"checkpoint.{name}", getattr(self, name), 0)
-        if self.evaluate_epochs <= 0:
-            raise LapisError(f"checkpoint.evaluate_epochs={self.evaluate_epochs} must be above 0")
+        check_range("checkpoint", self, ("log_steps",), 1)
+        check_range("checkpoint", self, ("save_steps", "save_minutes"), 0)
+        check_range("checkpoint", self, ("evaluate_epochs",), 0, above=True)
 
 
 @dataclass(frozen=True)
@@ -187,7 +176,6 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _choice("stage", self.stage, get_args(TrainingStage))
         if self.stage != "labels" and not self.distill.teacher:
             raise LapisError(f"stage={self.stage} learns from a teacher; name one by distill.teacher")
         if self.stage != "labels" and self.shift_to_unsigned:
@@ -224,13 +212,3 @@ def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") ->
         elif a != b and not (isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and list(a) == list(b)):
             found.append(f"{prefix}{name}: {a!r} against {b!r}")
     return found
-
-
-def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise LapisError(f"{name}={value!r} is unknown; use {', '.join(map(str, allowed))}")
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise LapisError(f"{name}={value} must be at least {least}")

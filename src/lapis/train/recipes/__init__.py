@@ -1,4 +1,4 @@
-"""Recipes by name: functions, one module per dataset. A docstring gives the command, the expected accuracy and ours.
+"""Recipes by name: functions whose docstring gives the command, the expected accuracy and ours.
 
 Most are another recipe with a few settings changed; `load` gives each the name of its function.
 """
@@ -12,12 +12,12 @@ from inspect import getdoc, isfunction
 from lapis.config import nearest
 from lapis.errors import LapisError
 from lapis.train.recipe import Recipe
-from lapis.train.recipes import cifar10, cifar100, imagenet, smoke
+from lapis.train.recipes import paper, tiny
 
 # `lapis.cli.completion` finds the same names in the source, without loading torch.
 _RECIPES: dict[str, Callable[[], Recipe]] = {
     name: function
-    for module in (cifar10, cifar100, imagenet, smoke)
+    for module in (paper, tiny)
     for name, function in vars(module).items()
     if isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
 }
