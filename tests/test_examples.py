@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import lapis
-from lapis import models, pack
 from tests.docs.given import make
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -51,9 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "attention_on_spikes.py",
-        "attention_in_spikingjelly.py",
         "attention_in_timm.py",
-        "neurobench_table.py",
         "predict_with_ray.py",  # in test_ray.py
         "predict_without_torch.py",
         "train_and_deploy.py",
@@ -92,33 +89,3 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first
-
-
-def test_attention_in_spikingjelly_learns_and_is_counted(tmp_path: Path) -> None:
-    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install spikingjelly")
-    printed = run(str(EXAMPLES / "attention_in_spikingjelly.py"), cwd=tmp_path)
-    first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
-    assert last < first / 2
-    counts = dict(re.findall(r"(\w+)\.default +([\d,]+)", printed))
-    assert all(int(counts[name].replace(",", "")) > 0 for name in ("mm", "l1_distance", "bmm"))
-
-
-# A torchvision of another build than torch misses these operators, and NeuroBench imports it.
-WITH_TORCHVISION = """
-import runpy, sys, torch
-for name in ("nms", "qnms"):
-    if not hasattr(torch.ops.torchvision, name):
-        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-del sys.argv[0]
-runpy.run_path(sys.argv[0], None, "__main__")
-"""
-
-
-def test_neurobench_prints_its_table_for_the_packaged_network(tmp_path: Path) -> None:
-    pytest.importorskip("neurobench", reason="neurobench is not installed: pip install neurobench")
-    make("pictures", tmp_path)
-    printed = run("-c", WITH_TORCHVISION, str(EXAMPLES / "neurobench_table.py"), "pictures/val", cwd=tmp_path)
-    table = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    assert int(table["PackedFootprint"]) == len(pack.pack(models.load("lapis_tiny.cifar10").network))
-    assert 0 < float(table["FirstSpikeSparsity"]) < 1
-    assert "Effective_ACs" in table["FirstSpikeOperations"]

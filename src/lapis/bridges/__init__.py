@@ -1,6 +1,4 @@
 """Lapis in other people's tools: one or a few modules per tool, whose package is an optional extra.
 
 `onnx_export` writes a deployed network as a file for ONNX runtimes, `onnx_run` runs that file in ONNX Runtime.
-`neurobench` measures a deployed network in NeuroBench. `spikingjelly` has first-spike neurons and attention as modules
-of SpikingJelly.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,20 +14,39 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from lapis import models
 from lapis.deploy import integer, simulate
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.pack import pack
+from tests.docs.given import make
 from tests.networks import Pixels, small_config, small_network
+
+# What a torchvision of another build than torch misses, and NeuroBench loads.
+DECLARED = """
+import torch
+for name in ("nms", "qnms"):
+    if not hasattr(torch.ops.torchvision, name):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+RUN = (
+    DECLARED
+    + """
+import runpy, sys
+del sys.argv[0]
+sys.path.insert(0, str(__import__("pathlib").Path(sys.argv[0]).parent))
+runpy.run_path(sys.argv[0], None, "__main__")
+"""
+)
 
 
 @pytest.fixture
-def bridge(timm: ModuleType) -> ModuleType:
-    """The bridge; the fixture timm declares what a torchvision of another build misses, which NeuroBench loads too."""
+def bridge() -> ModuleType:
     pytest.importorskip("neurobench", reason="neurobench is not installed: pip install neurobench")
-    import lapis.bridges.neurobench
+    exec(DECLARED, {})
+    import neurobench_model
 
-    return lapis.bridges.neurobench
+    return neurobench_model
 
 
 @pytest.fixture
@@ -80,3 +102,13 @@ def test_results_do_not_depend_on_the_batch(measure: Callable[[int], dict[str, A
 def test_metrics_refuse_a_model_that_they_cannot_count(bridge: ModuleType) -> None:
     with pytest.raises(LapisError, match="for a LapisModel; object was given"):
         bridge.PackedFootprint()(object())
+
+
+def test_the_example_prints_its_table_for_the_packaged_network(bridge: ModuleType, tmp_path: Path) -> None:
+    make("pictures", tmp_path)
+    words = [sys.executable, "-c", RUN, str(Path(__file__).with_name("neurobench_table.py")), "pictures/val"]
+    printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    table = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert int(table["PackedFootprint"]) == len(pack(models.load("lapis_tiny.cifar10").network))
+    assert 0 < float(table["FirstSpikeSparsity"]) < 1
+    assert "Effective_ACs" in table["FirstSpikeOperations"]

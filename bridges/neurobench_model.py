@@ -2,7 +2,7 @@
 
 NeuroBench counts multiplications of layers. Here a layer adds a weight where a spike arrives, attention counts time
 instead of multiplying, and weights have six bits; so operations, sparsity and footprint are those of the deployed
-network. It needs `pip install neurobench`.
+network. It needs `pip install neurobench`, and this folder on Python's path.
 
     model = LapisModel(lapis.models.load("lapis_tiny.cifar10").network)
     Benchmark(model, loader, [], [], [[PackedFootprint], [ClassificationAccuracy, FirstSpikeOperations]]).run()
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neurobench.metrics.abstract import AccumulatedMetric, StaticMetric
+from neurobench.models import NeuroBenchModel
 from torch import Tensor, nn
 
 from lapis.convert import TorchExecutor, to_model
@@ -20,12 +22,6 @@ from lapis.energy.counts import deliveries, dense_model, head, patch_embedding
 from lapis.errors import LapisError
 from lapis.pack import pack
 from lapis.trace import Tally
-
-try:
-    from neurobench.metrics.abstract import AccumulatedMetric, StaticMetric
-    from neurobench.models import NeuroBenchModel
-except ImportError as error:
-    raise ImportError(f"this bridge needs NeuroBench: pip install neurobench ({error})") from error
 
 __all__ = ["FirstSpikeOperations", "FirstSpikeSparsity", "LapisModel", "PackedFootprint"]
 

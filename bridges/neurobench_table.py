@@ -1,6 +1,6 @@
 """Print NeuroBench's table for a deployed network, on a folder with one folder of images per class.
 
-    python examples/neurobench_table.py pictures/val
+    python bridges/neurobench_table.py pictures/val
 
 It needs `pip install neurobench`.
 """
@@ -14,10 +14,10 @@ import torch
 from neurobench.benchmarks import Benchmark
 from neurobench.metrics.static import ConnectionSparsity, ParameterCount
 from neurobench.metrics.workload import ClassificationAccuracy
+from neurobench_model import FirstSpikeOperations, FirstSpikeSparsity, LapisModel, PackedFootprint
 from torch.utils.data import DataLoader, TensorDataset
 
 from lapis import Session, models
-from lapis.bridges.neurobench import FirstSpikeOperations, FirstSpikeSparsity, LapisModel, PackedFootprint
 
 
 def main() -> None:

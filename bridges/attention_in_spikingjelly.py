@@ -1,6 +1,6 @@
 """Lapis attention in a network of SpikingJelly's layers: it learns to tell the direction of a bar.
 
-Run it:  python examples/attention_in_spikingjelly.py
+Run it:  python bridges/attention_in_spikingjelly.py
 
 It needs `pip install spikingjelly` and takes seconds.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from first_spike import FirstSpikeNode, integrate
+from spiking_attention import SpikingAttention, counting_rules
 from spikingjelly.activation_based import encoding, functional, layer, op_counter
 from torch import Tensor, nn
 
-from lapis.bridges.spikingjelly import FirstSpikeNode, SpikingAttention, counting_rules, integrate
 from lapis.nn import LapisAttention, calibrate
 
 WINDOW, SIDE, PATCH, WIDTH = 7, 12, 3, 24
@@ -66,7 +67,9 @@ def main() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     network = Network()
-    calibrate(network, bars(BATCH, generator)[0], missing_only=True)  # finds the steps of all neurons
+    calibrate(
+        network, bars(BATCH, generator)[0], missing_only=True
+    )  # the layer's steps; neurons take theirs from their first batch
     functional.reset_net(network)
     optimizer = torch.optim.AdamW(network.parameters(), lr=5e-3)
     losses = []

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
+import re
+import subprocess
 import sys
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+
+pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install spikingjelly")
+
+from first_spike import FirstSpikeNode, spike_train
+from first_spike import integrate as read_train
+from spiking_attention import SpikingAttention, ThresholdNode, counting_rules
+from spikingjelly.activation_based import functional
+from spikingjelly.activation_based.layer import Linear
+from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterMode, SynOpCounter
 
 from lapis.config import Coding, CodingByPoint, MinCodeByPoint
 from lapis.deploy import simulate
@@ -21,6 +31,7 @@ from lapis.energy.counts import deliveries
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, calibrate
 from lapis.nn.pixels import normalise
+from lapis.ops import l1_distance
 from lapis.preprocess import Preprocess
 from lapis.spikes import encode, split_on_off
 from lapis.trace import Point, Tally, Trace
@@ -29,14 +40,6 @@ from tests.networks import images_for, small_config, small_model, wide_network
 # Sums of float32 in another order; a code is a whole number.
 ROUNDING = 1e-4
 DEADLINES = MinCodeByPoint(attention_in=2, qk=3, v=2, readout=1, mlp_in=1, mlp_hidden=4)
-
-
-@pytest.fixture(scope="module")
-def bridge() -> ModuleType:
-    pytest.importorskip("spikingjelly", reason="spikingjelly is not installed: pip install spikingjelly")
-    import lapis.bridges.spikingjelly
-
-    return lapis.bridges.spikingjelly
 
 
 @pytest.fixture(params=[("unsigned", 1), ("signed", 1), ("signed", 3)], ids=["unsigned", "signed", "deadlines"])
@@ -64,8 +67,6 @@ def _part(network: Network, block: int, part: int) -> Layer:
 
 def _synapses(network: Network, layer: Layer) -> nn.Module:
     """The integer weights in SpikingJelly's own linear layer."""
-    from spikingjelly.activation_based.layer import Linear
-
     weight = torch.tensor(layer.weight, dtype=torch.float32)
     weight = torch.cat([weight, -weight], dim=1) if network.low("attention_in") < 0 else weight
     linear: nn.Module = Linear(weight.shape[1], weight.shape[0], bias=False, step_mode="m")
@@ -75,16 +76,12 @@ def _synapses(network: Network, layer: Layer) -> nn.Module:
 
 @pytest.mark.parametrize("part", [0, 1, 2], ids="qkv")
 @torch.no_grad()
-def test_neurons_fire_at_the_steps_of_the_simulator(
-    bridge: ModuleType, deployed: tuple[Network, Trace], part: int
-) -> None:
-    from spikingjelly.activation_based import functional
-
+def test_neurons_fire_at_the_steps_of_the_simulator(deployed: tuple[Network, Trace], part: int) -> None:
     network, trace = deployed
     points: tuple[Point, ...] = ("q", "k", "v")
     point, window = points[part], network.config.window
     for block in range(network.config.depth):
-        node = bridge.ThresholdNode.of(
+        node = ThresholdNode.of(
             _part(network, block, part), window, network.low(point) < 0, network.min_code(point, block)
         )
         net = nn.Sequential(_synapses(network, _part(network, block, part)), node)
@@ -105,11 +102,11 @@ def test_neurons_fire_at_the_steps_of_the_simulator(
 
 
 @torch.no_grad()
-def test_current_and_voltage_are_those_of_the_simulator_at_every_step(bridge: ModuleType) -> None:
+def test_current_and_voltage_are_those_of_the_simulator_at_every_step() -> None:
     network = wide_network(window=7)
     image = images_for(network, 1)[0]
     history = follow_neuron(network, image, block=1, token=3, channel=5)
-    node = bridge.ThresholdNode(torch.from_numpy(history.threshold[::-1].copy())[None].float(), 7)
+    node = ThresholdNode(torch.from_numpy(history.threshold[::-1].copy())[None].float(), 7)
     spikes = []
     for step in range(14):
         now = history.arrivals[step].sum() if step < 7 else 0
@@ -120,20 +117,6 @@ def test_current_and_voltage_are_those_of_the_simulator_at_every_step(bridge: Mo
     if history.spike < 7:
         expected[7 + history.spike] = 1
     np.testing.assert_array_equal(spikes, expected)
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_whoever_reads_a_train_as_codes_sends_its_gradient_back_unchanged(bridge: ModuleType, signed: bool) -> None:
-    codes = torch.tensor([[0.0, 1.0, 4.0, 5.0] + [-1.0, -5.0] * signed], requires_grad=True)
-    wanted = torch.arange(1.0, codes.numel() + 1)
-    read = bridge.integrate(bridge.spike_train(codes, 5, signed))
-    if signed:
-        on, off = read.chunk(2, dim=-1)
-        read = on - off
-    assert torch.equal(read, codes)
-    (read * wanted).sum().backward()
-    assert codes.grad is not None
-    torch.testing.assert_close(codes.grad[0], wanted)
 
 
 def _attention(mode: Coding) -> tuple[LapisAttention, torch.Tensor, Trace]:
@@ -147,23 +130,21 @@ def _attention(mode: Coding) -> tuple[LapisAttention, torch.Tensor, Trace]:
 
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
 @torch.no_grad()
-def test_attention_on_spikes_integrates_to_attention_on_values(bridge: ModuleType, mode: Coding) -> None:
+def test_attention_on_spikes_integrates_to_attention_on_values(mode: Coding) -> None:
     layer, x, trace = _attention(mode)
     codes = torch.from_numpy(trace[0, "attention_in"]).float()
-    currents = bridge.SpikingAttention(layer)(bridge.spike_train(codes, 7, mode == "signed"))
+    currents = SpikingAttention(layer)(spike_train(codes, 7, mode == "signed"))
     assert currents.shape == (7, 2, 10, 12)
-    torch.testing.assert_close(bridge.integrate(currents), layer(x), atol=ROUNDING, rtol=ROUNDING)
+    torch.testing.assert_close(read_train(currents), layer(x), atol=ROUNDING, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("mode", ["unsigned", "signed"])
 @torch.no_grad()
-def test_its_counter_counts_the_synapses_that_the_simulator_crosses(bridge: ModuleType, mode: Coding) -> None:
-    from spikingjelly.activation_based.op_counter import DispatchCounterMode, SynOpCounter
-
+def test_its_counter_counts_the_synapses_that_the_simulator_crosses(mode: Coding) -> None:
     layer, _, trace = _attention(mode)
     signed, codes = mode == "signed", torch.from_numpy(trace[0, "attention_in"]).float()
-    spiking, spikes = bridge.SpikingAttention(layer), bridge.spike_train(codes, 7, signed)
-    counter, without = SynOpCounter(bridge.counting_rules()), SynOpCounter()
+    spiking, spikes = SpikingAttention(layer), spike_train(codes, 7, signed)
+    counter, without = SynOpCounter(counting_rules()), SynOpCounter()
     with DispatchCounterMode([counter, without]):
         spiking(spikes)
 
@@ -186,10 +167,8 @@ def test_its_counter_counts_the_synapses_that_the_simulator_crosses(bridge: Modu
 
 
 @torch.no_grad()
-def test_the_counts_of_a_whole_network_are_ours(bridge: ModuleType) -> None:
+def test_the_counts_of_a_whole_network_are_ours() -> None:
     """Attention as one operator on codes, in which SpikingJelly sees no spikes by itself."""
-    from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterMode, SynOpCounter
-
     config = small_config(row_scale="pow2")
     model, images = small_model(config)
     x = normalise(torch.from_numpy(images), Preprocess(config.image_size))
@@ -198,85 +177,56 @@ def test_the_counts_of_a_whole_network_are_ours(bridge: ModuleType) -> None:
     ours = deliveries(config, tally)
     expected = sum(count for (_, operator), count in ours.items() if operator in ("relation", "value"))
     for kind in (SynOpCounter, ACCounter):
-        counter = kind(bridge.counting_rules())
+        counter = kind(counting_rules())
         with DispatchCounterMode([counter]):
             model(x)
         assert counter.get_counts()["Global"][torch.ops.lapis.attention.default] == expected
 
 
-def test_a_distance_without_the_native_library_counts_the_same(bridge: ModuleType) -> None:
-    from spikingjelly.activation_based.op_counter import DispatchCounterMode, SynOpCounter
-
-    from lapis.ops import l1_distance
-
+def test_a_distance_without_the_native_library_counts_the_same() -> None:
     q, k = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 3.0]]), torch.tensor([[1.0, 0.0]])
     for kind in (torch.float32, torch.float64):
-        counter = SynOpCounter(bridge.counting_rules())
+        counter = SynOpCounter(counting_rules())
         with DispatchCounterMode([counter]):
             l1_distance(q.to(kind), k.to(kind))
         assert counter.get_total() == 4 * 1 + 1 * 3
-    counter = SynOpCounter(bridge.counting_rules())
-    with DispatchCounterMode([counter]):
-        torch.cdist(q, k, p=3.0)
-    assert counter.get_total() == 0
 
 
-def test_a_learning_node_finds_its_step_and_every_parameter_gets_a_gradient(bridge: ModuleType) -> None:
+def test_a_learning_node_finds_its_step_and_every_parameter_gets_a_gradient() -> None:
     torch.manual_seed(0)
     layer = LapisAttention(8, heads=2, window=5, coding="unsigned", readout="spikes")
-    net = nn.Sequential(bridge.FirstSpikeNode(5, 8), bridge.SpikingAttention(layer), bridge.FirstSpikeNode(5, 8))
-    from spikingjelly.activation_based import functional
-
+    net = nn.Sequential(FirstSpikeNode(5, 8), SpikingAttention(layer), FirstSpikeNode(5, 8))
     functional.set_step_mode(net, "m")
     currents = torch.randn(5, 3, 6, 8)
     calibrate(net, currents, missing_only=True)
     spikes = net(currents)
     assert set(spikes.unique().tolist()) == {0.0, 1.0}
     assert int(spikes.sum(0).max()) == 1
-    bridge.integrate(spikes).square().sum().backward()
+    read_train(spikes).square().sum().backward()
     moved = {name for name, one in net.named_parameters() if one.grad is not None and bool(one.grad.any())}
     assert moved == {name for name, _ in net.named_parameters()}
 
 
-def test_a_node_learns_the_same_step_by_step_as_in_whole_windows(bridge: ModuleType) -> None:
-    torch.manual_seed(2)
-    currents, wanted = torch.randn(5, 3, 4), torch.randn(5, 3, 4)
-    node = bridge.FirstSpikeNode(5, 4)
-    node.step_mode = "m"
-    calibrate(node, currents)
-    gradients = []
-    for mode in ("m", "s"):
-        node.step_mode = mode
-        given = currents.clone().requires_grad_()
-        silence = torch.zeros_like(currents)
-        spikes = node(given) if mode == "m" else torch.stack([node(now) for now in torch.cat([given, silence])])[5:]
-        (spikes * wanted).sum().backward()
-        assert given.grad is not None
-        gradients.append(given.grad)
-    torch.testing.assert_close(gradients[0], gradients[1])
-    assert gradients[0].any()
-
-
-def test_what_cannot_be_spikes_is_refused(bridge: ModuleType) -> None:
-    with pytest.raises(LapisError, match="first axis is time and must have 5 steps"):
-        bridge.FirstSpikeNode(5, 2).multi_step_forward(torch.zeros(4, 1, 2))
-    with pytest.raises(LapisError, match="use 'unsigned' or 'signed'"):
-        bridge.FirstSpikeNode(5, 2, coding="offset")
+def test_what_cannot_be_spikes_is_refused() -> None:
     with pytest.raises(LapisError, match="give 5 or 10"):
-        bridge.ThresholdNode(torch.zeros(2, 6), 5)
+        ThresholdNode(torch.zeros(2, 6), 5)
     with pytest.raises(LapisError, match="readout='spikes'"):
-        bridge.SpikingAttention(LapisAttention(8, heads=2, readout="real"))
+        SpikingAttention(LapisAttention(8, heads=2, readout="real"))
     with pytest.raises(LapisError, match="does not compare codes"):
-        bridge.SpikingAttention(LapisAttention(8, heads=2, readout="spikes", relation="dot"))
-    spiking = bridge.SpikingAttention(LapisAttention(8, heads=2, window=5, readout="spikes"))
-    with pytest.raises(LapisError, match=r"takes \(T, batch, tokens, 16\)"):
+        SpikingAttention(LapisAttention(8, heads=2, readout="spikes", relation="dot"))
+    spiking = SpikingAttention(LapisAttention(8, heads=2, window=5, readout="spikes"))
+    with pytest.raises(LapisError, match=r"takes \(5, batch, tokens, 16\)"):
         spiking(torch.zeros(5, 1, 3, 8))
     with pytest.raises(ValueError, match="step_mode can only be"):
         spiking.step_mode = "s"
 
 
-def test_without_the_package_the_bridge_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "spikingjelly.activation_based", None)
-    monkeypatch.delitem(sys.modules, "lapis.bridges.spikingjelly", raising=False)
-    with pytest.raises(ImportError, match=r"pip install"):
-        importlib.import_module("lapis.bridges.spikingjelly")
+def test_the_example_learns_and_is_counted(tmp_path: Path) -> None:
+    example = Path(__file__).with_name("attention_in_spikingjelly.py")
+    printed = subprocess.run(
+        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
+    assert last < first / 2
+    counts = dict(re.findall(r"(\w+)\.default +([\d,]+)", printed))
+    assert all(int(counts[name].replace(",", "")) > 0 for name in ("mm", "l1_distance", "bmm"))
