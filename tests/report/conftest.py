@@ -92,21 +92,19 @@ def explain_deployed() -> Callable[[str], Made]:
 
 
 @pytest.fixture(scope="session")
-def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """The results of a demo of a small network, and its page."""
+def demo_results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The figures of a demo of a small network, and its page; the network is beside it."""
     from lapis import pack
-    from lapis.cli import demo
     from lapis.convert.fold import from_model
     from lapis.data.packaged import CIFAR10_CLASSES
-    from lapis.report.demo import write_report
+    from lapis.report.demo import run_demo
 
     folder = tmp_path_factory.mktemp("demo")
     model, _ = small_model(small_config(image_size=16, patch_size=8, classes=10, width=12), seed=2)
     network = from_model(model, class_names=CIFAR10_CLASSES)
     pack.save(folder / "small.safetensors", network)
-    made = demo.run_checks(folder / "small.safetensors", "Made <here>.", folder, 0.0, lambda step, line: None)
-    write_report(folder / "index.html", made)
-    return made, folder / "index.html"
+    facts = run_demo(folder / "small.safetensors", folder, lambda step, line: None)
+    return facts, folder / "index.html"
 
 
 @pytest.fixture(scope="session")

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 import lapis
 from lapis import pack
 from lapis._util.hints import install_command
+from lapis._util.machine import processor
 from lapis.config import LapisConfig
 from lapis.convert.verification import Agreement, Executor, spiking_executor, verify
-from lapis.data.packaged import Photo, load_photos
+from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
+from lapis.errors import LapisError
 from lapis.preprocess import Pixels
-from lapis.report.page.page import data_url, energy_rows, fill, int8_ratio, write_html
-from lapis.runtime.accuracy import Evaluation
-from lapis.runtime.session import NUMPY, Session
+from lapis.report.page import write_page
+from lapis.report.page.explain import explain_network
+from lapis.report.page.live import write_live_page
+from lapis.report.page.page import data_url, energy_rows, engine_name, fill, int8_ratio, write_html
+from lapis.runtime.accuracy import evaluate_session
+from lapis.runtime.session import Prediction, Session
 from lapis.trace import Tally
-
-Labels = npt.NDArray[np.int64]
 
 # The simulator walks every step of every neuron, in numpy more than a second per image; the engine needs milliseconds.
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
 BATCH = 16
 TIMED_RUNS = 25
+SHOWN = 12
+# Activities settle to the second digit within this many images.
+WATCHED = 64
+
+ReportLine = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -51,82 +56,133 @@ class Subject:
         """A session that takes prepared pixels as they are, where the network's own crops again."""
         return Session(replace(self.network, preprocess=replace(self.network.preprocess, crop=1.0)))
 
-    @property
-    def engine(self) -> str:
-        """The executor of the session, in words."""
-        return "numpy" if self.session.executor == NUMPY else f"the native engine ({self.session.executor})"
-
-
-@dataclass(frozen=True)
-class Classified:
-    """One image, its predicted class with the score (its share of the softmax), and its correct class."""
-
-    image: Pixels
-    name: str
-    score: float
-    label: str
-
-    @property
-    def right(self) -> bool:
-        return self.name == self.label
-
-
-@dataclass(frozen=True)
-class Photographs:
-    """The packaged photographs, each with the likeliest classes and their scores; none without a network for them."""
-
-    subject: Subject | None = None
-    answers: tuple[tuple[Photo, list[tuple[str, float]]], ...] = ()
-
-
-@dataclass(frozen=True)
-class Equality:
-    """Executors compared with the integer model, code by code, and the events of the spiking one."""
-
-    agreements: tuple[Agreement, ...]
-    events: Events
-
-    @property
-    def passed(self) -> bool:
-        return all(agreement.passed for agreement in self.agreements)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Median milliseconds per image, one image at a time on one thread; `rival_ms` is None if PyTorch cannot run."""
-
-    ours_ms: float
-    rival_ms: float | None
-    rival: str
-
-    @property
-    def ratio(self) -> float | None:
-        return None if self.rival_ms is None else self.rival_ms / self.ours_ms
-
 
 def open_subject(path: Path) -> Subject:
     network = pack.load(path)
     return Subject(path, network, Session(network))
 
 
-def classify(subject: Subject, images: Pixels, labels: Labels, names: Sequence[str]) -> list[Classified]:
-    """Every image with its likeliest class."""
-    ranked = subject.session.predict_each(images, top_k=1)
+def run_demo(path: Path, out: Path, report: ReportLine, photo_model: Path | None = None) -> dict[str, Any]:
+    """Check one packed model on the packaged images, write the pages and return their figures.
+
+    A `photo_model` names the packaged photographs, and makes the pages for looking inside.
+    """
+    started = time.perf_counter()
+    subject, (images, labels) = open_subject(path), load_sample()
+    classes = subject.config.classes
+    if classes != len(CIFAR10_CLASSES) or (subject.network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES:
+        raise LapisError(
+            f"{path} has {classes} other classes; the demo's images are of CIFAR-10: {', '.join(CIFAR10_CLASSES)}"
+        )
+    opened = None if photo_model is None else open_subject(photo_model)
+    photos = [] if opened is None else name_photos(opened)
+    if photos:
+        report("photos", "; ".join(f"{photo['shows']}: {photo['answers'][0]['name']}" for photo in photos))
+    ranked = subject.session.predict_each(images[:SHOWN], top_k=1)
+    answers = [_answer(image, best[0], label) for image, best, label in zip(images, ranked, labels, strict=False)]
+    engine, right = engine_name(subject.session), sum(answer["right"] for answer in answers)
+    shown = (a["prediction"] + ("" if a["right"] else f" (is {a['label']})") for a in answers[:5])
+    report("classify", f"{right} of {SHOWN} right by {engine}: {', '.join(shown)}, ...")
+
+    equality, events = compare_executors(subject, images)
+    for agreement in equality:
+        verdict = "" if agreement.passed else " (FAIL: more than the tolerance)"
+        report(
+            "verify",
+            f"{agreement.name} against the integer model on {agreement.images} images: "
+            f"{agreement.differing:,} of {agreement.codes:,} codes differ{verdict}",
+        )
+
+    accuracy = evaluate_session(subject.session, images, labels)
+    report("accuracy", f"{accuracy.top1:.2f} % top-1, {accuracy.top5:.2f} % top-5 of {accuracy.images} test images")
+
+    tally, energy = measure_energy(subject, images[:WATCHED])
+    less = int8_ratio(subject.config, tally)
+    report(
+        "energy",
+        f"estimated {energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than dense FP32, "
+        f"{less:.1f} less than dense int8 ({energy.convention.name} convention)",
+    )
+
+    speed = measure_speed(subject, images[0])
+    against = f"no comparison: {speed['rival']}"
+    if speed["ratio"] is not None:
+        against = f"{speed['ratio']:.1f} times the speed of {speed['rival']} ({speed['rival_ms']:.2f} ms)"
+    report("speed", f"{speed['ours_ms']:.2f} ms per image on one thread; {against}")
+
+    if opened is None:
+        pages = _write_pages(out, subject, images[0], "sample:0", CIFAR10_CLASSES[labels[0]], report)
+    else:
+        photo = load_photos()[0]
+        pages = _write_pages(out, opened, photo.image, photo.file, photo.shows, report)
+    facts = {
+        "version": lapis.__version__,
+        "machine": processor(),
+        "model": path.stem,
+        "bytes": path.stat().st_size,
+        "engine": engine,
+        "window": subject.config.window,
+        "photo_model": "" if opened is None else opened.path.stem,
+        "photos": photos,
+        "accuracy": accuracy.to_dict(),
+        "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in equality],
+        "checks_passed": all(agreement.passed for agreement in equality),
+        "spikes": sum(events.spikes.values()) / events.images,
+        "operations": sum(events.operations.values()) / events.images,
+        "latency": events.window_steps,
+        "activities": tally.activities(),
+        "measured": tally.images,
+        "energy": energy_rows(energy),
+        "int8_ratio": less,
+        "speed": speed,
+        "seconds": time.perf_counter() - started,
+        **pages,
+    }
+    pictures = {"answers": answers, "photo_images": [data_url(photo.image) for photo in load_photos()[: len(photos)]]}
+    title = f"Lapis demo · {path.stem}"
+    write_html(out / "index.html", fill("demo", title, facts | pictures, ("dom.js", "charts.js", "demo.js")))
+    return facts
+
+
+def _write_pages(
+    out: Path, subject: Subject, image: Pixels, name: str, label: str, report: ReportLine
+) -> dict[str, str]:
+    """Write the page that explains an image and the page for the reader's own; "" for a network no browser runs."""
+    explain, live = out / "explain.html", out / "live.html"
+    write_page(explain, explain_network(subject.network, image, model=subject.path.stem, picture=name, label=label))
+    report("explain", str(explain))
+    try:
+        write_live_page(live, subject.path)
+    except LapisError as error:
+        report("live", f"no page for your own pictures: {error}")
+        return {"explain": explain.name, "live": ""}
+    report("live", f"{live} classifies your own pictures, in the browser")
+    return {"explain": explain.name, "live": live.name}
+
+
+def _answer(image: Pixels, best: Prediction, label: int) -> dict[str, Any]:
+    """One image with its likeliest class, that class's score, and the correct class."""
+    name, truth = CIFAR10_CLASSES[best.index], CIFAR10_CLASSES[label]
+    return {"image": data_url(image), "prediction": name, "score": best.score, "label": truth, "right": name == truth}
+
+
+def name_photos(subject: Subject) -> list[dict[str, Any]]:
+    """Every packaged photograph with its three likeliest classes."""
+    session = subject.session
     return [
-        Classified(image, names[best[0].index], best[0].score, names[label])
-        for image, best, label in zip(images, ranked, labels, strict=True)
+        {
+            "shows": photo.shows,
+            "credit": photo.credit,
+            "answers": [
+                {"name": session.name_of(each.index), "score": each.score}
+                for each in session.predict_each(photo.image, top_k=3)[0]
+            ],
+        }
+        for photo in load_photos()
     ]
 
 
-def classify_photos(subject: Subject) -> Photographs:
-    """Every packaged photograph with its three likeliest classes."""
-    session = subject.session
-    ranked = [session.predict_each(photo.image, top_k=3)[0] for photo in load_photos()]
-    named = [[(session.name_of(each.index), each.score) for each in best] for best in ranked]
-    return Photographs(subject, tuple(zip(load_photos(), named, strict=True)))
-
-
-def compare_executors(subject: Subject, images: Pixels) -> Equality:
+def compare_executors(subject: Subject, images: Pixels) -> tuple[tuple[Agreement, ...], Events]:
     """Spikes and engine against the integer model: every code at every measuring point, and the logits."""
     pixels = subject.session.read(images[:ENGINE_IMAGES])
     events = Events()
@@ -136,7 +192,7 @@ def compare_executors(subject: Subject, images: Pixels) -> Equality:
     engine = verify(
         subject.network, {"engine": Executor(subject.uncropped().watch_integers, "equal")}, _batches(pixels, BATCH)
     )
-    return Equality((*spikes.agreements, *engine.agreements), events)
+    return (*spikes.agreements, *engine.agreements), events
 
 
 def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
@@ -147,8 +203,10 @@ def measure_energy(subject: Subject, images: Pixels) -> tuple[Tally, Estimate]:
     return tally, estimate(subject.config, tally)
 
 
-def measure_speed(subject: Subject, image: Pixels) -> Speed:
-    """Time the engine and the dense network of the same shape in PyTorch FP32, in turns."""
+def measure_speed(subject: Subject, image: Pixels) -> dict[str, Any]:
+    """Median milliseconds per image, one at a time on one thread, of the engine and of the dense network of the same
+    shape in PyTorch FP32, which take turns; the latter is None if PyTorch cannot run.
+    """
     session, pixels = subject.uncropped(), subject.session.read(image[None])
     runs: dict[str, Callable[[], object]] = {"ours": lambda: session.run(pixels)}
     rival, reason = _dense_in_torch(subject.config)
@@ -163,7 +221,9 @@ def measure_speed(subject: Subject, image: Pixels) -> Speed:
             if turn >= 2:
                 taken[name].append(1e3 * (time.perf_counter() - start))
     medians = {name: statistics.median(times) for name, times in taken.items()}
-    return Speed(medians["ours"], medians.get("rival"), reason)
+    ours_ms, rival_ms = medians["ours"], medians.get("rival")
+    ratio = None if rival_ms is None else rival_ms / ours_ms
+    return {"ours_ms": ours_ms, "rival_ms": rival_ms, "rival": reason, "ratio": ratio}
 
 
 def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, str]:
@@ -192,83 +252,3 @@ def _dense_in_torch(config: LapisConfig) -> tuple[Callable[[], object] | None, s
 
 def _batches(pixels: Pixels, size: int) -> list[tuple[Pixels, None]]:
     return [(pixels[start : start + size], None) for start in range(0, len(pixels), size)]
-
-
-class Pages(NamedTuple):
-    """Files beside the report: the explain page of the first image, and the page for other pictures ("": none)."""
-
-    explain: str
-    live: str
-
-
-@dataclass(frozen=True)
-class DemoResults:
-    """The results of all checks; `training` describes how the model was trained, if the demo trained it."""
-
-    subject: Subject
-    photos: Photographs
-    answers: list[Classified]
-    equality: Equality
-    accuracy: Evaluation
-    tally: Tally
-    energy: Estimate
-    speed: Speed
-    machine: str
-    seconds: float
-    pages: Pages
-    training: str = ""
-
-
-def facts(results: DemoResults) -> dict[str, Any]:
-    """The results as a table for JSON, without images."""
-    subject, events = results.subject, results.equality.events
-    return {
-        "version": lapis.__version__,
-        "machine": results.machine,
-        "model": subject.path.stem,
-        "bytes": subject.path.stat().st_size,
-        "engine": subject.engine,
-        "window": subject.config.window,
-        "training": results.training,
-        "photo_model": results.photos.subject.path.stem if results.photos.subject else "",
-        "photos": [
-            {"shows": photo.shows, "credit": photo.credit, "answers": [{"name": n, "score": s} for n, s in top]}
-            for photo, top in results.photos.answers
-        ],
-        "accuracy": results.accuracy.to_dict(),
-        "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in results.equality.agreements],
-        "checks_passed": results.equality.passed,
-        "spikes": sum(events.spikes.values()) / events.images,
-        "operations": sum(events.operations.values()) / events.images,
-        "latency": events.window_steps,
-        "activities": results.tally.activities(),
-        "measured": results.tally.images,
-        "energy": energy_rows(results.energy),
-        "int8_ratio": int8_ratio(subject.config, results.tally),
-        "speed": {
-            "ours_ms": results.speed.ours_ms,
-            "rival_ms": results.speed.rival_ms,
-            "rival": results.speed.rival,
-            "ratio": results.speed.ratio,
-        },
-        "seconds": results.seconds,
-        **results.pages._asdict(),
-    }
-
-
-def write_report(path: Path, results: DemoResults) -> int:
-    """Write the report and return its size in bytes."""
-    answers = [
-        {
-            "image": data_url(answer.image),
-            "prediction": answer.name,
-            "score": answer.score,
-            "label": answer.label,
-            "right": answer.right,
-        }
-        for answer in results.answers
-    ]
-    title = f"Lapis demo · {results.subject.path.stem}"
-    pictures = [data_url(photo.image) for photo, _ in results.photos.answers]
-    data = facts(results) | {"answers": answers, "photo_images": pictures}
-    return write_html(path, fill("demo", title, data, ("dom.js", "charts.js", "demo.js")))

@@ -144,8 +144,6 @@ function speed() {
 byId("source").textContent = `${data.model} · ${(data.bytes / 1e6).toFixed(2)} MB · T = ${data.window}`;
 byId("foot").textContent =
   `Lapis ${data.version}, ${data.machine}. Every figure on this page was measured in the run that wrote it (${data.seconds.toFixed(0)} seconds).`;
-byId("training").hidden = !data.training;
-byId("training-says").textContent = data.training;
 for (const draw of [headline, photos, answers, equality, energy, speed]) draw();
 Dom.themeButton(energy);
 Dom.onWidth(energy);

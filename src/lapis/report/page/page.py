@@ -25,6 +25,7 @@ from lapis.energy.estimate import PricedOperation
 from lapis.relations import rule_of
 from lapis.report.page.evidence import describe_occlusion, rollout
 from lapis.report.page.explained import AttentionSource, Explained
+from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Point, Tally
 
 # A page stays below 5 MB; this is the part for codes and for what is needed to make attention of them.
@@ -216,6 +217,11 @@ def _compress(data: bytes) -> bytes:
 
 def _packed(array: npt.NDArray[Any], kind: str) -> str:
     return base64.b64encode(zlib.compress(array.astype(kind).tobytes())).decode()
+
+
+def engine_name(session: Session) -> str:
+    """What runs a session, in words."""
+    return session.executor if session.executor == NUMPY else f"the native engine ({session.executor})"
 
 
 def int8_ratio(config: LapisConfig, tally: Tally) -> float:
