@@ -150,7 +150,7 @@ def distill_results(finetune_results: Any) -> Any:
     answers = replace(
         found.answers,
         labels=held_aside.labels[found.answers.indices],
-        evaluation=replace(found.answers.evaluation, correct=same),
+        evaluation=replace(found.answers.evaluation, top1_correct=same),
     )
     stages = [
         {

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.synthetic import random_network
+from lapis._util.metrics import Accuracy
 from lapis.data.images import ArrayImages
 from lapis.report.finetune import Answers, answer_images
-from lapis.runtime.accuracy import Evaluation
 from lapis.runtime.session import Session
-from lapis.trace import Tally
 from tests.networks import small_config
 
 NAMES = ("a", "b", "c")
@@ -20,7 +19,7 @@ def made() -> Answers:
     """Five answers: two right, and three wrong with the shares 0.9, 0.5 and 0.6."""
     shares = np.array([[0.8, 0.1, 0.1], [0.05, 0.9, 0.05], [0.5, 0.3, 0.2], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
     labels = np.array([0, 0, 1, 0, 2])
-    return Answers(Evaluation(5, 2, 5, 5), Tally(), np.arange(5), labels, shares)
+    return Answers(Accuracy(5, 2, 5), np.arange(5), labels, shares)
 
 
 def test_a_row_of_the_matrix_is_the_truth_and_a_column_the_answer() -> None:
@@ -45,6 +44,6 @@ def test_answers_are_those_of_the_session() -> None:
     answers = answer_images(session, ArrayImages(pixels, labels, NAMES), watched=5)
     assert (answers.predicted == session.run(pixels).argmax(axis=1)).all()
     assert answers.shares.sum(axis=1) == pytest.approx(1.0)
-    assert answers.confusion.trace() == answers.evaluation.correct
+    assert answers.confusion.trace() == answers.evaluation.top1_correct
     assert answers.confusion.sum() == 70
-    assert answers.tally.images >= 5
+    assert answers.evaluation.tally.images >= 5

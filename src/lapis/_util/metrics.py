@@ -74,13 +74,20 @@ class Accuracy:
 
     def as_dict(self) -> dict[str, Any]:
         """The values for logs and for printing."""
-        record: dict[str, Any] = {"top1": self.top1, "top5": self.top5, "images": self.images, "loss": self.loss}
+        record: dict[str, Any] = {
+            "top1": self.top1,
+            "top5": self.top5,
+            "images": self.images,
+            "correct": self.top1_correct,
+            "correct5": self.top5_correct,
+            "total": self.images + len(self.unreadable),
+            "loss": self.loss,
+            "unreadable": self.unreadable,
+        }
         if self.tally.images:
             record["activity"] = {point: round(share, 6) for point, share in self.tally.activities().items()}
         if self.energy is not None:
             record["energy"] = self.energy
-        if self.unreadable:
-            record["unreadable"] = self.unreadable
         return record
 
 

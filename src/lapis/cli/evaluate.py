@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +33,6 @@ from lapis.errors import LapisError
 from lapis.models import Model
 from lapis.preprocess import Preprocess, normalisation
 from lapis.runtime import evaluate_session
-from lapis.trace import Tally
 
 if TYPE_CHECKING:
     from lapis.nn import LapisViT
@@ -45,27 +44,20 @@ CALIBRATED = "calibrated, not trained"
 
 
 @dataclass(frozen=True)
-class Import:
-    """How foreign weights are imported: as a preset, calibrated on some images, or at another image size."""
+class Settings:
+    """How a network is evaluated: the options of these names."""
 
     preset: str | None
     size: int | None
     calibrate: int
-
-    @property
-    def asked(self) -> bool:
-        return self.preset is not None or self.size is not None
-
-
-@dataclass(frozen=True)
-class Work:
-    """How the work is done: images per batch, decoding processes, threads, torch's device, small weights, progress."""
-
+    normalise: str | None
+    crop: float | None
     batch: int
     workers: int
     threads: int | None
     device: str | None
     low_memory: bool
+    hashed: bool
     quiet: bool
 
 
@@ -88,23 +80,7 @@ class Work:
 @quiet_option
 @json_option
 def command(
-    model: str,
-    data: Path | None,
-    limit: int | None,
-    compare: str | None,
-    preset: str | None,
-    calibrate: int,
-    size: int | None,
-    normalise: str | None,
-    crop: float | None,
-    batch: int,
-    workers: int,
-    threads: int | None,
-    device: str | None,
-    low_memory: bool,
-    hashed: bool,
-    quiet: bool,
-    as_json: bool,
+    model: str, data: Path | None, limit: int | None, compare: str | None, as_json: bool, **options: Any
 ) -> None:
     """Measure top-1 and top-5 accuracy on test images, with activity and energy of spiking networks.
 
@@ -118,139 +94,114 @@ def command(
     """
     whole = open_images(resolve_data(data, None), "test")
     images = whole if limit is None else spread(whole, limit)
-    view, work = (normalise, crop), Work(batch, workers, threads, device, low_memory, quiet)
-    record, hits = _evaluate(model, images, Import(preset, size, calibrate), view, work, hashed)
+    settings = Settings(**options)
+    record, hits = _evaluate(model, images, settings)
     if compare is not None:
-        other, other_hits = _evaluate(compare, images, Import(None, None, calibrate), view, work, hashed=False)
+        other, other_hits = _evaluate(compare, images, replace(settings, preset=None, size=None, hashed=False))
         if len(hits) != len(other_hits):  # only files that change meanwhile
             raise LapisError(f"{model} read {len(hits)} images and {compare} {len(other_hits)}; start again")
         record["compare"] = {"other": other, **paired_test(hits, other_hits)}
     show(record, table(record), as_json)
 
 
-def _evaluate(
-    model: str, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work, hashed: bool
-) -> tuple[dict[str, Any], list[bool]]:
+def _evaluate(model: str, images: Images, settings: Settings) -> tuple[dict[str, Any], list[bool]]:
     """The record of a network, and which images it classified correctly."""
     opened = models.load(model)
-    if imported.asked and opened.kind != "foreign":
+    if (settings.preset or settings.size) and opened.kind != "foreign":
         raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
     try:
         images, matched = match_classes(images, opened.class_names, opened.config.classes)
     except LapisError as error:
         raise LapisError(f"{model}: {error}") from error
-    if opened.kind == "packed" and work.device is None:
-        record, hits = _packed(opened, images, work, hashed)
-    elif hashed:
-        raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
-    elif work.low_memory:
-        raise LapisError(f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first")
-    else:
-        record, hits = _torch(opened, images, imported, view, work)
-    return {"model": model, **record, "interval95": interval95(sum(hits), len(hits)), "classes_matched": matched}, hits
-
-
-def _counted(config: LapisConfig, tally: Tally) -> dict[str, Any]:
-    """Activity and energy, and the counts behind them."""
-    return {
-        "activity": {point: round(share, 6) for point, share in tally.activities().items()},
-        "energy": energy_of(config, tally),
-        "config": config.to_dict(),
-        "tally": tally_to_dict(tally),
-    }
-
-
-def _packed(opened: Model, images: Images, work: Work, hashed: bool) -> tuple[dict[str, Any], list[bool]]:
-    """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
-    session, tally = opened.session(work.threads or 1, low_memory=work.low_memory), Tally()
-    digest, hits = hashlib.sha256(), list[bool]()
-    with Display("evaluate", len(images), quiet=work.quiet) as display:
-        result = evaluate_session(
-            session,
-            ByIndex(images),
-            images.labels,
-            work.batch,
-            lambda done, count: display.update(done * len(images) // count, ""),
-            (tally, WATCHED_IMAGES),
-            answered=lambda chosen, logits: hits.extend((logits.argmax(axis=1) == images.labels[chosen]).tolist()),
-            integers=lambda logits: digest.update(logits.astype("<i8").tobytes()),
-        )
-        for line in result.unreadable:
+    with Display("evaluate", len(images), quiet=settings.quiet) as display:
+        if opened.kind == "packed" and settings.device is None:
+            record, config, scores = _packed(opened, images, settings, display)
+        elif settings.hashed:
+            raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
+        elif settings.low_memory:
+            raise LapisError(
+                f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first"
+            )
+        else:
+            record, config, scores = _torch(opened, images, settings, display)
+        for line in scores.unreadable:
             display.print_line(line)
-    found = {"state": "packed", "executor": session.executor, **result.to_dict()}
-    if hashed:
-        found["logits_sha256"] = digest.hexdigest()
-    return found | _counted(session.config, tally), hits
+    scores.energy = energy_of(config, scores.tally)
+    record = {"model": model, **record, **scores.as_dict(), "config": config.to_dict(), "classes_matched": matched}
+    return record | {"interval95": interval95(scores.top1_correct, scores.images)}, scores.hits
 
 
-def _torch(
-    opened: Model, images: Images, imported: Import, view: tuple[str | None, float | None], work: Work
-) -> tuple[dict[str, Any], list[bool]]:
+Found = tuple[dict[str, Any], LapisConfig, Accuracy]
+
+
+def _packed(opened: Model, images: Images, settings: Settings, display: Display) -> Found:
+    """Scores of a packed network in integers, with the native engine if there is one; torch is not needed."""
+    session = opened.session(settings.threads or 1, low_memory=settings.low_memory)
+    digest = hashlib.sha256()
+    scores = evaluate_session(
+        session,
+        ByIndex(images),
+        images.labels,
+        settings.batch,
+        lambda done, count: display.update(done),
+        WATCHED_IMAGES,
+        integers=lambda logits: digest.update(logits.astype("<i8").tobytes()),
+    )
+    record = {"state": "packed", "executor": session.executor, "tally": tally_to_dict(scores.tally)}
+    return record | ({"logits_sha256": digest.hexdigest()} if settings.hashed else {}), session.config, scores
+
+
+def _torch(opened: Model, images: Images, settings: Settings, display: Display) -> Found:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    with_torch_threads(work.threads)
+    with_torch_threads(settings.threads)
     from lapis.convert.deployed_evaluator import DeployedEvaluator
     from lapis.data.loader import TestBatches
+    from lapis.nn import calibrate
+    from lapis.nn.pixels import normalise
     from lapis.train.distributed import choose_device
     from lapis.train.evaluate import evaluate
 
-    device = choose_device(work.device or "auto")
-    network, state = _network(opened, imported)
-    preprocess = _preprocess(opened, network.config.image_size, view, small=isinstance(images, ArrayImages))
-    if imported.preset is not None:
-        _calibrate(cast("LapisViT", network), images, preprocess, imported, work)
-    batches = TestBatches(images, preprocess, work.batch, workers=work.workers, device=device)
-    with Display("evaluate", len(images), quiet=work.quiet) as display:
-        runner = DeployedEvaluator(network, preprocess).to(device)
-        scores = evaluate(runner, batches, on_batch=lambda so_far: display.update(so_far.images, _note(so_far)))
-        for line in scores.unreadable:
-            display.print_line(line)
-    scores.energy = energy_of(network.config, scores.tally)
-    record = {"state": state, "executor": f"torch, {device}", **scores.as_dict(), "config": network.config.to_dict()}
-    if imported.preset is not None:
-        record["calibration_images"] = min(imported.calibrate, len(images))
-    return record, scores.hits
+    def show_scores(so_far: Accuracy) -> None:
+        display.update(so_far.images, f"top-1 {so_far.top1:.2f} %  top-5 {so_far.top5:.2f} %")
+
+    device = choose_device(settings.device or "auto")
+    network, state = _network(opened, settings)
+    preprocess = _preprocess(opened, network.config.image_size, settings, small=isinstance(images, ArrayImages))
+    batch, workers = settings.batch, settings.workers
+    record = {"state": state, "executor": f"torch, {device}"}
+    if settings.preset is not None:
+        # Steps and taus come from some of the test images; calibration uses no labels.
+        few = TestBatches(spread(images, settings.calibrate), preprocess, batch, workers=workers)
+        calibrate(cast("LapisViT", network), [normalise(one.pixels, preprocess) for one in few])
+        record["calibration_images"] = min(settings.calibrate, len(images))
+    batches = TestBatches(images, preprocess, batch, workers=workers, device=device)
+    scores = evaluate(DeployedEvaluator(network, preprocess).to(device), batches, on_batch=show_scores)
+    return record, network.config, scores
 
 
-def _network(opened: Model, imported: Import) -> tuple[LapisViT | Network, str]:
+def _network(opened: Model, settings: Settings) -> tuple[LapisViT | Network, str]:
     """The network to evaluate, and its state of training, which is unknown if the file does not record it."""
-    if imported.asked:
+    preset, size = settings.preset, settings.size
+    if preset or size:
         from lapis.nn import load_backbone
 
-        config = _import_config(opened.config, imported.preset, imported.size)
-        state = "dense" if imported.preset is None else CALIBRATED
-        return load_backbone(opened.path or opened.source, config), state
+        dense = opened.config
+        changes: dict[str, Any] = {"classes": dense.classes, "image_size": size or dense.image_size}
+        config = dense.replace(**changes) if preset is None else preset_config(preset, **changes)
+        return load_backbone(opened.path or opened.source, config), "dense" if preset is None else CALIBRATED
     if opened.kind == "packed":
         return opened.network, "packed"
     network = opened.torch()
     return network, str(opened.metadata.get("state", "of unknown training" if network.config.quantize else "dense"))
 
 
-def _preprocess(opened: Model, size: int, view: tuple[str | None, float | None], small: bool) -> Preprocess:
+def _preprocess(opened: Model, size: int, settings: Settings, small: bool) -> Preprocess:
     """The file's own rule for preparing images, changed by the options --normalise and --crop."""
-    known, (normalise, crop) = opened.preprocess, view
-    mean, std = (known.mean, known.std) if normalise is None else normalisation(normalise)
+    known, crop = opened.preprocess, settings.crop
+    mean, std = (known.mean, known.std) if settings.normalise is None else normalisation(settings.normalise)
     if crop is None:
         crop = COMMON_CROP if opened.kind == "foreign" and not small else known.crop
     return Preprocess(size, mean, std, known.interpolation, crop)
-
-
-def _calibrate(network: LapisViT, images: Images, preprocess: Preprocess, imported: Import, work: Work) -> None:
-    """Find steps and taus on some of the test images; calibration uses no labels. The output mentions it."""
-    from lapis.data.loader import TestBatches
-    from lapis.nn import calibrate
-    from lapis.nn.pixels import normalise
-
-    few = TestBatches(spread(images, imported.calibrate), preprocess, work.batch, workers=work.workers)
-    calibrate(network, [normalise(one.pixels, preprocess) for one in few])
-
-
-def _import_config(dense: LapisConfig, preset: str | None, size: int | None) -> LapisConfig:
-    changes: dict[str, Any] = {"classes": dense.classes, "image_size": size or dense.image_size}
-    return dense.replace(**changes) if preset is None else preset_config(preset, **changes)
-
-
-def _note(scores: Accuracy) -> str:
-    return f"top-1 {scores.top1:.2f} %  top-5 {scores.top5:.2f} %"
 
 
 def _top1(record: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from lapis._util.files import check_target
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.options import force_option, json_option, show, split_model
+from lapis.cli.options import PATH, force_option, json_option, show, split_model
 from lapis.errors import LapisError
 from lapis.report.page import write_page
 from lapis.report.page.explain import explain
@@ -25,9 +25,7 @@ PATIENCE_SECONDS = 2.0
 
 @click.command()
 @click.argument("words", nargs=-1, type=MODEL, metavar="[MODEL] IMAGE")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default=Path("explain.html"), show_default=True, help="Page."
-)
+@click.option("-o", "--out", type=PATH, default=Path("explain.html"), show_default=True, help="Page.")
 @click.option("--live", is_flag=True, help="A page with network and engine, which classifies pictures itself.")
 @click.option("--no-evidence", is_flag=True, help="Do not compute which patches raised or lowered the top classes.")
 @force_option
@@ -54,14 +52,13 @@ def command(
     if image is None and not live:
         raise LapisError("no IMAGE was given: name a picture, or use --live for a page that takes pictures itself")
     check_target(out, "--out", "page", [models.find(model), image], force)
-    if live:
+    if image is None or live:
         size = write_live_page(out, model, image)
         lines = [
             f"{out}  {size / 1e6:.2f} MB with network and engine; it classifies pictures in any browser of 2023 on"
         ]
-        record = {"page": str(out), "bytes": size}
+        record: dict[str, object] = {"page": str(out), "bytes": size}
     else:
-        assert image is not None
         lines, record = _write_one(model, image, out, not no_evidence, hidden=quiet or as_json)
     if quiet and not as_json:
         echo(out)

@@ -10,7 +10,7 @@ from lapis import models
 from lapis._util.files import check_target, write_atomically
 from lapis.bridges.onnx_export import export
 from lapis.cli.completion import MODEL
-from lapis.cli.options import force_option, json_option, show
+from lapis.cli.options import PATH, force_option, json_option, show
 from lapis.errors import EXIT_OK, LapisError
 
 SUFFIX = ".onnx"
@@ -18,7 +18,7 @@ SUFFIX = ".onnx"
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; NAME.onnx by default.")
+@click.option("-o", "--out", type=PATH, help="File to write; NAME.onnx by default.")
 @force_option
 @json_option
 def command(model: str, out: Path | None, force: bool, as_json: bool) -> int:

@@ -14,11 +14,20 @@ from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.options import device_option, json_option, quiet_option, torch_threads_option, with_torch_threads
+from lapis.cli.options import (
+    PATH,
+    device_option,
+    json_option,
+    quiet_option,
+    step_printer,
+    torch_threads_option,
+    with_torch_threads,
+)
 from lapis.data.class_folders import SplitImages, open_class_folders
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.report.finetune import FineTuneResults, answer_images, write_finetune_page
-from lapis.runtime.session import NUMPY, Session
+from lapis.report.page.page import engine_name
+from lapis.runtime.session import Session
 
 if TYPE_CHECKING:
     from lapis.train.finetune import FineTuned
@@ -28,7 +37,7 @@ REPORT_FILE = "report.html"
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @click.option(
     "--start",
     type=MODEL,
@@ -37,7 +46,7 @@ REPORT_FILE = "report.html"
     help="First weights: a file, run, packaged or timm name.",
 )
 @click.option("--teacher", type=MODEL, help="Network to distil from; it must know the same classes.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to write; runs/finetune_NAME by default.")
+@click.option("--out", type=PATH, help="Folder to write; runs/finetune_NAME by default.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
 @click.option("--fast", is_flag=True, help="Fit the head only, in about a minute, for a few points less.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
@@ -86,17 +95,17 @@ def command(
     if resume and not started:
         raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")
 
-    def report(step: str, text: str) -> None:
-        if not quiet and not as_json:
-            echo(f"{step:<9} {text}")
-
+    hidden = quiet or as_json
+    report = step_printer(hidden)
     _print_plan(plan, started, report)
     processes = join(device)
     try:
         if processes.world > 1:
             raise LapisError("lapis finetune runs in one process; use `lapis train` under torchrun for several")
-        if not started and not quiet and not as_json:
-            report("time", _about(expected_minutes(plan, processes)))
+        if not started and not hidden:
+            minutes = expected_minutes(plan, processes)
+            about = "about a minute" if minutes > 0.5 else "seconds"
+            report("time", f"about {minutes:.0f} minutes" if minutes >= 1.5 else about)
         result = finetune(plan, processes, quiet, report)
     finally:
         leave(processes)
@@ -130,10 +139,6 @@ def _print_plan(plan: Plan, started: bool, report: Any) -> None:
     report("files", f"{plan.out}{' (continued)' * started}")
 
 
-def _about(minutes: float) -> str:
-    return f"about {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute" if minutes > 0.5 else "seconds"
-
-
 def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[str, Any]:
     """Test the packed file on the held-out images and write the report; what it says, with its path."""
     session, held_out = Session(result.file, threads), plan.images.held_out
@@ -147,7 +152,7 @@ def _finish(plan: Plan, result: FineTuned, threads: int, quiet: bool) -> dict[st
         "held_out_images": len(held_out),
         "split": plan.images.split,
         "fast": plan.fast,
-        "engine": "numpy" if session.executor == NUMPY else f"the native engine ({session.executor})",
+        "engine": engine_name(session),
     }
     stages = [
         {

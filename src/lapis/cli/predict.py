@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -19,7 +18,7 @@ from lapis._util.machine import thread_count
 from lapis._util.progress import Display
 from lapis._util.terminal import echo, escape_control
 from lapis.cli.completion import MODEL
-from lapis.cli.options import force_option, json_option, low_memory_option, quiet_option, show, split_model
+from lapis.cli.options import PATH, force_option, json_option, low_memory_option, quiet_option, show, split_model
 from lapis.data.image_sources import ImageSource, find_sources
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_OK, LapisError
 from lapis.runtime import Prediction, Session
@@ -39,20 +38,21 @@ class Answer:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per class for the CSV; one row with the reason for an image that could not be read."""
-        if self.error:
-            return [{"image": self.image, "error": self.error}]
-        return [
-            {"image": self.image, "rank": rank, **dataclasses.asdict(one)} for rank, one in enumerate(self.classes, 1)
-        ]
+        ranked = [{"image": self.image, "rank": rank, **one} for rank, one in enumerate(self.classes, 1)]
+        return ranked or [{"image": self.image, "error": self.error}]
 
     def lines(self, min_score: float) -> list[str]:
         """The answer as people read it; below `min_score` it is none of the classes."""
-        names, best = [escape_control(one.label) for one in self.classes], self.classes[0]
+        names = [escape_control(one.label) for one in self.classes]
         width = max(map(len, names))
         lines = [f"  {name:{width}}  {100 * one.score:5.1f} %" for name, one in zip(names, self.classes, strict=True)]
-        if best.score >= min_score:
-            return [self.image, *lines]
-        return [self.image, f"  none of these: no class has {100 * min_score:.0f} %; the likeliest were", *lines]
+        none = f"  none of these: no class has {100 * min_score:.0f} %; the likeliest were"
+        return [self.image, *([none] if self.classes[0].score < min_score else []), *lines]
+
+    def record(self, min_score: float) -> dict[str, Any]:
+        """The answer for JSON; with a least score, it says whether it is below it."""
+        none = {"none_of_these": self.classes[0].score < min_score} if min_score else {}
+        return {"image": self.image, "classes": [dict(one) for one in self.classes], **none}
 
 
 @click.command()
@@ -68,7 +68,7 @@ class Answer:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256), help="CPU threads.")
 @low_memory_option
 @click.option("--numpy", "plain", is_flag=True, help="Without the native library: same answers, slower.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Also write this CSV file, a row per class.")
+@click.option("--csv", type=PATH, help="Also write this CSV file, a row per class.")
 @force_option
 @quiet_option
 @json_option
@@ -96,7 +96,8 @@ def command(
     """
     model, images = split_model(words)
     if classes:
-        names = _class_names(model)
+        opened = models.load(model)
+        names = opened.class_names or [str(index) for index in range(opened.config.classes)]
         show({"model": model, "classes": names}, [f"{index:4} {name}" for index, name in enumerate(names)], as_json)
         return EXIT_OK
     if not images:
@@ -123,7 +124,7 @@ def command(
                 reader_left = True
             display.update(len(answers))
     seconds = time.perf_counter() - started
-    unreadable = [answer for answer in answers if answer.error]
+    unreadable = [{"image": answer.image, "error": answer.error} for answer in answers if answer.error]
     answered = len(answers) - len(unreadable)
     written = csv if answered else None
     if written is not None:
@@ -131,8 +132,15 @@ def command(
     if reader_left:
         raise BrokenPipeError
     if as_json:
-        record = {"model": model, "executor": session.executor, "seconds": seconds, **_lists(answers, min_score)}
-        echo(json.dumps(record | {"written": None if written is None else str(written)}))
+        record = {
+            "model": model,
+            "executor": session.executor,
+            "seconds": seconds,
+            "answers": [answer.record(min_score) for answer in answers if not answer.error],
+            "unreadable": unreadable,
+            "written": None if written is None else str(written),
+        }
+        echo(json.dumps(record))
     elif answered:
         how = f"{session.executor}, {thread_count(threads)}"
         failed = f"; {len(unreadable)} could not be read" if unreadable else ""
@@ -142,11 +150,6 @@ def command(
     if not unreadable:
         return EXIT_OK
     return EXIT_INCOMPLETE if answered else EXIT_BAD_INPUT
-
-
-def _class_names(model: str) -> list[str]:
-    opened = models.load(model)
-    return list(opened.class_names) or [str(index) for index in range(opened.config.classes)]
 
 
 def _answers(session: Session, sources: Sequence[ImageSource], top_k: int) -> Iterator[Answer]:
@@ -159,22 +162,7 @@ def _answers(session: Session, sources: Sequence[ImageSource], top_k: int) -> It
                 pixels[index] = source.read()
             except LapisError as error:
                 errors[index] = click.format_filename(str(error))
-        ranked = (
-            dict(zip(pixels, session.predict_each(list(pixels.values()), top_k=top_k), strict=True)) if pixels else {}
-        )
+        ranked = dict(zip(pixels, session.predict_each([*pixels.values()], top_k) if pixels else (), strict=True))
         for index, source in enumerate(batch):
             # A name may hold bytes that are no text; no terminal and no file could take them.
             yield Answer(click.format_filename(source.name), ranked.get(index, ()), errors.get(index, ""))
-
-
-def _lists(answers: Sequence[Answer], min_score: float) -> dict[str, Any]:
-    """The answers for JSON; with a least score, each says whether it is below it."""
-    known = [answer for answer in answers if not answer.error]
-    return {
-        "answers": [
-            {"image": answer.image, "classes": [dataclasses.asdict(one) for one in answer.classes]}
-            | ({"none_of_these": answer.classes[0].score < min_score} if min_score else {})
-            for answer in known
-        ],
-        "unreadable": [{"image": answer.image, "error": answer.error} for answer in answers if answer.error],
-    }

@@ -11,7 +11,7 @@ import click
 from lapis import models
 from lapis._util.files import check_target, save_figure
 from lapis.cli.completion import MODEL
-from lapis.cli.options import data_option, force_option, images_option, json_option, show
+from lapis.cli.options import PATH, data_option, force_option, images_option, json_option, show
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.simulate import Events
@@ -22,13 +22,14 @@ from lapis.report.charts import neuron_figure
 from lapis.trace import POINTS, Tally
 
 BATCH = 4
+Neuron = tuple[int, int, int]
 
 
 @click.command()
 @click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 sample by default")
 @images_option(2)
-@click.option("--chart", type=click.Path(path_type=Path), help="Draw what one neuron does, to this PNG file.")
+@click.option("--chart", type=PATH, help="Draw what one neuron does, to this PNG file.")
 @click.option(
     "--neuron",
     type=(int, int, int),
@@ -40,13 +41,7 @@ BATCH = 4
 @force_option
 @json_option
 def command(
-    model: str,
-    data: Path | None,
-    count: int,
-    chart: Path | None,
-    neuron: tuple[int, int, int],
-    force: bool,
-    as_json: bool,
+    model: str, data: Path | None, count: int, chart: Path | None, neuron: Neuron, force: bool, as_json: bool
 ) -> int:
     """Run MODEL as a spiking network, spike by spike, on some images and print the counts.
 
@@ -62,8 +57,7 @@ def command(
     network = opened.network
     simulator, events, tally = fast_simulator(network), Events(), Tally()
     answers: list[int] = []
-    first = None
-    started = time.perf_counter()
+    started, first = time.perf_counter(), None
     for pixels, _ in resized_batches(some_images(data, count), network.preprocess, BATCH):
         first = pixels[0] if first is None else first
         logits, trace, batch_events = simulator.run(pixels)

@@ -11,6 +11,7 @@ from lapis._util.files import check_folder
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL, RECIPE
 from lapis.cli.options import (
+    PATH,
     data_folder,
     data_option,
     device_option,
@@ -24,7 +25,7 @@ from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 @click.command()
 @click.argument("recipe", required=False, type=RECIPE)
 @data_option("Folder of the dataset")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run; runs/RECIPE by default.")
+@click.option("--out", type=PATH, help="Folder of the run; runs/RECIPE by default.")
 @click.option("--start", type=MODEL, help="First weights: a file, run, packaged or timm name.")
 @click.option("--teacher", type=MODEL, help="Network to distil from, named likewise.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
@@ -68,18 +69,17 @@ def command(
         width = max(map(len, listed))
         echo(*([json.dumps(listed)] if as_json else [f"{n:<{width}}  {text}" for n, text in listed.items()]))
         return EXIT_OK
+    out = out or Path("runs") / recipe
     changes = [f"start={start}"] if start is not None else []
     changes += [f"distill.teacher={teacher}"] if teacher is not None else []
     chosen = recipes.load(recipe).with_overrides([*changes, *settings])
     if show:
         echo(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
         return EXIT_OK
-    check_folder(out or Path("runs") / recipe, "--out", [data])
+    check_folder(out, "--out", [data])
     processes = join(device)
     try:
-        summary = train(
-            chosen, data_folder(chosen.data.dataset, data), out or Path("runs") / recipe, processes, resume, quiet
-        )
+        summary = train(chosen, data_folder(chosen.data.dataset, data), out, processes, resume, quiet)
     finally:
         leave(processes)
     if processes.first:

@@ -124,7 +124,7 @@ def run_demo(path: Path, out: Path, report: ReportLine, photo_model: Path | None
         "window": subject.config.window,
         "photo_model": "" if opened is None else opened.path.stem,
         "photos": photos,
-        "accuracy": accuracy.to_dict(),
+        "accuracy": accuracy.as_dict(),
         "equality": [{"name": agreement.name, **agreement.to_dict()} for agreement in equality],
         "checks_passed": all(agreement.passed for agreement in equality),
         "spikes": sum(events.spikes.values()) / events.images,

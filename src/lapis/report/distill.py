@@ -44,7 +44,7 @@ def facts(results: DistillResults) -> dict[str, Any]:
         "bytes": results.file.stat().st_size,
         **results.about,
         "stages": results.stages,
-        "agreement": {"images": evaluation.images, "same": evaluation.correct, "top1": evaluation.top1},
+        "agreement": {"images": evaluation.images, "same": evaluation.top1_correct, "top1": evaluation.top1},
         "examples": [_example(results, place) for place in results.answers.worst(EXAMPLES)],
     }
 

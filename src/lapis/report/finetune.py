@@ -12,15 +12,14 @@ import numpy.typing as npt
 from PIL import Image
 
 import lapis
-from lapis._util.metrics import interval95
+from lapis._util.metrics import Accuracy, interval95
 from lapis.config import LapisConfig
 from lapis.data.images import ByIndex, FileImages, Images, Labels
 from lapis.energy import estimate
 from lapis.preprocess import Pixels, Preprocess
 from lapis.report.page.page import data_url, energy_rows, fill, int8_ratio, write_html
-from lapis.runtime.accuracy import Evaluation, evaluate_session
+from lapis.runtime.accuracy import evaluate_session
 from lapis.runtime.session import Session
-from lapis.trace import Tally
 
 # With more classes a matrix cannot be read; the page then lists the commonest mistakes only.
 MATRIX_CLASSES = 40
@@ -34,8 +33,7 @@ PICTURE_SIDE = 144
 class Answers:
     """Answers to the images `indices` (n,): `shares` (n, K), the softmax of the logits; `labels` (n,) are the truth."""
 
-    evaluation: Evaluation
-    tally: Tally
+    evaluation: Accuracy
     indices: npt.NDArray[np.int64]
     labels: Labels
     shares: npt.NDArray[np.float64]
@@ -81,12 +79,11 @@ def answer_images(
         exponential = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         rows.append(exponential / exponential.sum(axis=1, keepdims=True))
 
-    tally = Tally()
     evaluation = evaluate_session(
-        session, ByIndex(images), images.labels, progress=progress, watched=(tally, watched), answered=note
+        session, ByIndex(images), images.labels, progress=progress, watched=watched, answered=note
     )
     places = np.asarray(chosen, np.int64)
-    return Answers(evaluation, tally, places, images.labels[places], np.concatenate(rows))
+    return Answers(evaluation, places, images.labels[places], np.concatenate(rows))
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def facts(results: FineTuneResults) -> dict[str, Any]:
     answers, names = results.answers, results.held_out.classes
     confusion = answers.confusion
     counts, right = confusion.sum(axis=1), confusion.diagonal()
-    evaluation = answers.evaluation
+    evaluation, tally = answers.evaluation, answers.evaluation.tally
     return {
         "version": lapis.__version__,
         "file": str(results.file),
@@ -120,8 +117,8 @@ def facts(results: FineTuneResults) -> dict[str, Any]:
         "weight_bits": results.config.weight_bits,
         **results.about,
         "stages": results.stages,
-        "accuracy": evaluation.to_dict(),
-        "interval95": interval95(evaluation.correct, evaluation.images),
+        "accuracy": evaluation.as_dict(),
+        "interval95": interval95(evaluation.top1_correct, evaluation.images),
         "commonest_class": float(100 * counts.max() / counts.sum()),
         "classes": [
             {"name": name, "images": int(count), "right": int(hits)}
@@ -133,10 +130,10 @@ def facts(results: FineTuneResults) -> dict[str, Any]:
             for truth, answer, count in answers.confused(CONFUSED)
         ],
         "mistakes": [_mistake(results, place) for place in answers.worst(MISTAKES)],
-        "activities": answers.tally.activities(),
-        "measured": answers.tally.images,
-        "energy": energy_rows(estimate(results.config, answers.tally)),
-        "int8_ratio": int8_ratio(results.config, answers.tally),
+        "activities": tally.activities(),
+        "measured": tally.images,
+        "energy": energy_rows(estimate(results.config, tally)),
+        "int8_ratio": int8_ratio(results.config, tally),
     }
 
 

@@ -1,7 +1,7 @@
 """Run deployed networks: in integers and without torch."""
 
-from lapis.runtime.accuracy import Evaluation, evaluate_session
+from lapis.runtime.accuracy import evaluate_session
 from lapis.runtime.engine import Engine
 from lapis.runtime.session import Prediction, Session
 
-__all__ = ["Engine", "Evaluation", "Prediction", "Session", "evaluate_session"]
+__all__ = ["Engine", "Prediction", "Session", "evaluate_session"]
