@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "isa.h"
+#include "limits.h"
 #include "parallel.h"
 
 int32_t lapis_abi(void) { return LAPIS_ABI; }
@@ -152,7 +153,7 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
                                 int32_t *acc, const int64_t *acc_stride, uint32_t *zint, int32_t threads) {
     if (bad_pairs(pairs) || pairs->code_type != LAPIS_CODES_U8 || pairs->keys < 1) return LAPIS_BAD_ARGUMENT;
     if (size < 1 || size > INT32_MAX || exponents < 1 || v_max < 0 || v_max > 255) return LAPIS_BAD_ARGUMENT;
-    if (pairs->keys * INT64_C(32767) * (v_max ? v_max : 1) > INT32_MAX) return LAPIS_WOULD_OVERFLOW;
+    if (pairs->keys * (int64_t)AFFINITY_MAX * (v_max ? v_max : 1) > INT32_MAX) return LAPIS_WOULD_OVERFLOW;
     if (pair_operations(pairs) == 0) return LAPIS_OK;
     if (!q || !k || !v || !v_stride || !table || !row_exponent || !acc || !acc_stride || !zint)
         return LAPIS_BAD_ARGUMENT;

@@ -12,17 +12,30 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lapis._util.files import write_text
-from lapis.deploy import schema
+from lapis import codes, config, preprocess
+from lapis._util import files
+from lapis.deploy import arithmetic, leak, schema
 from lapis.deploy.schema import Field, Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 INC, RULES, PAGE = (ROOT / name for name in ("csrc/runtime/schema.inc", "csrc/runtime/rules.inc", "docs/format.md"))
-MACROS = ("LIMIT", "POINT", "CODING", "FIELD", "INTEGER", "WORD", "CHOICES", "NUMBERS", "TENSOR")
+MACROS = ("LIMIT", "REAL_LIMIT", "KIND", "POINT", "CODING", "FIELD", "INTEGER", "WORD", "CHOICES", "NUMBERS", "TENSOR")
+# The constants that C takes from Python, by their names there.
+LIMITS = {
+    files: "MAX_DIGITS",
+    codes: "MAX_WINDOW",
+    config: "AFFINITY_BITS NORM_EPS",
+    preprocess: "MAX_PIXELS MAX_ASPECT",
+    arithmetic: "EXACT_FLOAT32 MAX_WIDTH POOLED_BITS STREAM_BITS",
+    leak: "MANTISSA_BITS MAX_SHIFT START_EXPONENT MAX_GAINS",
+    schema: "VERSION LENGTH_BYTES MAX_HEADER MAX_BLOCKS MAX_MLP_RATIO MAX_CLASSES MAX_CLASS_NAME PACKED_BITS "
+    "MAX_MAGNITUDE DELTA_LIMIT LONGEST_DELAY MAX_CODE_DISTANCE FREE_ENTRIES ENTRIES_PER_BYTE",
+}
 OPENING = """/* Written by tools/schema.py from src/lapis/deploy/schema.py; do not edit.
  *
  * Whoever includes this file defines some of its macros, which are undefined again at the end:
- *   LIMIT(name, value)
+ *   LIMIT(name, value), REAL_LIMIT(name, value)
+ *   KIND(name, bytes)                                  of items of tensors
  *   POINT(index, name)                                a measuring point; q and k are one
  *   CODING(word)
  *   FIELD(object, name, required)
@@ -30,7 +43,8 @@ OPENING = """/* Written by tools/schema.py from src/lapis/deploy/schema.py; do n
  *   WORD(object, name, rule of another type, rule of another word, words...)
  *   CHOICES(name, index of each word...)
  *   NUMBERS(name, count, low, high, rule)              of the preprocessing
- *   TENSOR(index, name, kind, only, of a block, sides, sides..., low, high, rule); low > high: any value */
+ *   TENSOR(index, name, kind, whether network h has it, of a block, sides, sides..., low, high, rule); any value where
+ *     low > high */
 /* clang-format off */
 """
 
@@ -39,7 +53,10 @@ def c_schema() -> str:
     """The content of csrc/runtime/schema.inc."""
     lines = [OPENING]
     lines += [f"#ifndef {macro}\n#define {macro}(...)\n#endif" for macro in MACROS]
-    lines += [f"LIMIT({name}, {value})" for name, value in schema.LIMITS.items()]
+    for module, names in LIMITS.items():
+        for name, value in ((name, getattr(module, name)) for name in names.split()):
+            lines.append(f"{'REAL_' * isinstance(value, float)}LIMIT({name}, {value})")
+    lines += [f"KIND({name}, {kind.itemsize})" for kind, name in schema.DTYPES.items()]
     lines += [f'POINT(AT_{point.upper()}, "{point}")' for point in schema.POINT_FIELDS]
     lines += [f'CODING("{word}")' for word in schema.BY_PATH["config.coding.qk"].words]
     for field in schema.FIELDS:
@@ -71,9 +88,14 @@ def _c_tensor(tensor: Tensor) -> str:
     sides = [schema.SIDES[side].c for side in tensor.shape]
     index = tensor.name.removeprefix("blocks.").replace(".", "_").upper()
     kind = "WEIGHT" if tensor.is_weight else schema.DTYPES[tensor.dtype]
+    only = [
+        f"h->{field.name} == {field.name.upper()}_{tensor.only.upper()}"
+        for field in schema.FIELDS
+        if tensor.only in field.words
+    ]
     values = "1, 0" if tensor.low is None else f"INT64_C({tensor.low}), INT64_C({tensor.high})"
     return (
-        f'TENSOR({index}, "{tensor.name}", {kind}, ONLY_{(tensor.only or "any").upper()}, {int(tensor.of_block)}, '
+        f'TENSOR({index}, "{tensor.name}", {kind}, {"".join(only) or 1}, {int(tensor.of_block)}, '
         f"{len(sides)}, {', '.join([*sides, '0', '0'][:2])}, {values}, {tensor.rule})"
     )
 
@@ -160,8 +182,8 @@ def _rule_rows() -> Iterable[str]:
 
 
 def main() -> None:
-    write_text(INC, c_schema())
-    write_text(PAGE, page(PAGE.read_text()))
+    files.write_text(INC, c_schema())
+    files.write_text(PAGE, page(PAGE.read_text()))
 
 
 if __name__ == "__main__":

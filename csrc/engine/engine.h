@@ -1,8 +1,8 @@
 /* The deployed engine: a whole packed network, from bytes of images to integer scores, bit for bit the integer model.
  *
  * Codes are held as u8, code minus the lowest code of their measuring point; "low" below is that code (0 or -T).
- * Arrays are contiguous and are copied or repacked at creation: none is kept. Sizes and ranges are the caller's to
- * check (csrc/runtime does); creation refuses only what would break this engine. */
+ * Arrays are contiguous and are copied or repacked at creation: none is kept. Sizes and ranges are checked before, by
+ * csrc/runtime, to the limits of csrc/limits.h. */
 #ifndef LAPIS_ENGINE_H
 #define LAPIS_ENGINE_H
 
@@ -43,8 +43,6 @@ typedef struct {
     int32_t window;
     int32_t low_attention, low_qk, low_v, low_readout, low_mlp, low_hidden;
     int32_t mean_pooling;        /* the rounded mean of the patches, or the class token */
-    int32_t stream_bits;         /* the stream is kept within -2^bits..2^bits - 1 */
-    int32_t pooled_bits;         /* fractional bits of the final token */
     double eps;                  /* LayerNorm's, in units of the stream */
     const int16_t *patch_weight; /* [D, P*P*3] */
     const uint8_t *patch_shift;  /* [D] */
@@ -87,9 +85,8 @@ typedef struct lapis_engine lapis_engine;
 
 /* Pack a network for the selected instruction set and lay out the working memory of `threads` threads. `low_memory`:
  * keep one form of each layer, six-bit weights in six bits where the instruction set can. */
-LAPIS_API int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t low_memory,
-                                      lapis_engine **engine);
-LAPIS_API void lapis_engine_destroy(lapis_engine *engine);
+int32_t lapis_engine_create(const lapis_model *model, int32_t threads, int32_t low_memory, lapis_engine **engine);
+void lapis_engine_destroy(lapis_engine *engine);
 
 /* images [batch, S, S, 3] -> scores [batch, classes]. `trace` is NULL or [depth * LAPIS_POINTS] pointers to
  * int8 [batch, N, channels of the point]. `nanoseconds` is NULL or [LAPIS_STAGES], to which the first thread adds its

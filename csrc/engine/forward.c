@@ -136,7 +136,7 @@ static void feed_forward(work_item *w, int64_t index) {
                         .code_stride = e->code_stride,
                         .stream = w->u.stream,
                         .stream_stride = e->stream_stride,
-                        .limit = 1 << m->stream_bits};
+                        .limit = 1 << STREAM_BITS};
     linear_call fc1 = {.layer = &b->fc1,
                        .codes = w->u.codes,
                        .code_stride = e->code_stride,
@@ -156,7 +156,7 @@ static void feed_forward(work_item *w, int64_t index) {
     note(w, index, LAPIS_AT_HIDDEN, w->u.hidden, e->hidden_stride, m->hidden, m->low_hidden);
 }
 
-/* The final token, standardised, as int16 with pooled_bits behind the point; then the head. */
+/* The final token, standardised, as int16 with POOLED_BITS behind the point; then the head. */
 static void classify(work_item *w) {
     const lapis_engine *e = w->e;
     int64_t d = e->m.width, padded = round_up(d, HEAD_UNIT), patches = e->patches;
@@ -174,7 +174,7 @@ static void classify(work_item *w) {
         for (int64_t c = 0; c < d; c++) sum += token[c];
         int64_t mean = norm_mean(sum, d);
         for (int64_t c = 0; c < d; c++) squares += (token[c] - mean) * (token[c] - mean);
-        float rstd = norm_rstd(sum, mean, squares, d, e->m.eps), unit = ldexpf(1.0F, e->m.pooled_bits);
+        float rstd = norm_rstd(sum, mean, squares, d, e->m.eps), unit = ldexpf(1.0F, POOLED_BITS);
         for (int64_t c = 0; c < d; c++) {
             float x = (float)(token[c] - (int32_t)mean) * rstd;
             x = x * unit;

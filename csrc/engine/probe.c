@@ -38,7 +38,7 @@ int32_t lapis_engine_linear(const int8_t *weight, const float *scale, const floa
                             int64_t *nanoseconds) {
     if (!weight || !scale || !shift || rows < 1 || inputs < 1 || outputs < 1 || !codes || kind < 0 || kind > 2)
         return LAPIS_BAD_ARGUMENT;
-    if (high - low > 126 || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
+    if (high - low > MAX_LEVELS || high < low || out_high - out_low > MAX_LEVELS || out_high < out_low)
         return LAPIS_BAD_ARGUMENT;
     if (kind == TO_STREAM ? !stream : !out) return LAPIS_BAD_ARGUMENT;
     if (out_low > 0 || min_code < 1 || min_code > MAX_LEVELS) return LAPIS_BAD_ARGUMENT;

@@ -8,8 +8,9 @@
 #include <math.h>
 
 #include "../kernels/kernels.h"
+#include "../limits.h"
 
-enum { CODE_UNIT = 64, STREAM_UNIT = 64, HEAD_UNIT = 32, MAX_LEVELS = 126, TREE_DEPTH = 7 };
+enum { CODE_UNIT = 64, STREAM_UNIT = 64, HEAD_UNIT = 32, MAX_LEVELS = 2 * MAX_WINDOW, TREE_DEPTH = 7 };
 
 typedef enum { TO_CODES = 0, TO_LADDER = 1, TO_STREAM = 2 } linear_kind;
 

@@ -3,10 +3,7 @@
 
 #include "packed.h"
 
-enum { MANTISSA_BITS = 32, MAX_SHIFT = 40, START_EXPONENT = -1, MAX_ROWS = 1 << 16 };
 static const uint32_t START_MANTISSA = UINT32_C(1) << 31;
-/* LayerNorm's, on the scale of real numbers. */
-static const double NORM_EPS = 1e-6;
 
 /* The affinities of one block. Exponents never fall with the distance, so those that are equal lie together. */
 typedef struct {
@@ -133,7 +130,7 @@ static int32_t fill_affinities(const packed *file, affinities *all, lapis_error 
         entries += h->heads * a->exponents * a->distances;
         rows = a->exponents > rows ? a->exponents : rows;
     }
-    if (entries > h->allowance || rows > MAX_ROWS)
+    if (entries > h->allowance || rows > MAX_GAINS)
         return report(error, LAPIS_UNSUPPORTED,
                       "affinity tables of %lld entries are too large, at most %lld are possible; "
                       "use a longer time constant or shorter delays",
@@ -219,8 +216,6 @@ static lapis_model model_of(const packed *file, const lapis_block *blocks) {
                          .low_mlp = h->low[AT_MLP_IN],
                          .low_hidden = h->low[AT_MLP_HIDDEN],
                          .mean_pooling = (h->style == STYLE_BEIT),
-                         .stream_bits = STREAM_BITS,
-                         .pooled_bits = POOLED_BITS,
                          .eps = NORM_EPS * (double)(INT64_C(1) << 2 * h->fraction_bits),
                          .patch_weight = file->tensors[PATCH_WEIGHT].items,
                          .patch_shift = file->tensors[PATCH_SHIFT].items,

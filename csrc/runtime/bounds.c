@@ -4,8 +4,6 @@
 
 #include "packed.h"
 
-static const double MAX_MAGNITUDE = 1e30;
-
 /* The values that each tensor may hold, and the rule that others break; low > high: any. */
 static const struct {
     int64_t low, high;

@@ -262,8 +262,7 @@ int32_t read_description(const json_value *description, packed *file, lapis_erro
     packed_header *header = &file->header;
     if (description->kind != JSON_OBJECT) return refuse(error, 8, "its description");
     const json_value *version = json_field(description, "version");
-    if (!version || version->kind != JSON_INTEGER || version->integer != FORMAT_VERSION)
-        return refuse(error, 9, "version");
+    if (!version || version->kind != JSON_INTEGER || version->integer != VERSION) return refuse(error, 9, "version");
     int32_t status = check_fields(description, IN_DESCRIPTION, 10, "its description", error);
     if (!status) status = read_integers(description, IN_DESCRIPTION, header, error);
     if (!status) status = read_config(json_field(description, "config"), header, error);

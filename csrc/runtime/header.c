@@ -1,9 +1,8 @@
 /* The header of a packed file: everything in it is checked before memory is taken for a tensor. */
 #include "packed.h"
 
-/* More values than the largest valid file has: entries of tensors, and 131072 class names beside shares of 256 blocks.
- */
-enum { MOST_IN_TABLE = 1 << 12, MOST_IN_DESCRIPTION = 1 << 18 };
+/* More values than the largest valid file has: entries of tensors, and class names beside shares of blocks. */
+enum { MOST_IN_TABLE = 1 << 12, MOST_IN_DESCRIPTION = 2 * MAX_CLASSES };
 
 /* The status of a text that could not be parsed; `broken` is the rule for one that is not JSON. */
 static int32_t unparsed(json_result result, int32_t broken, const char *what, lapis_error *error) {

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../limits.h"
+
 /* A packed file nests four deep and has some forty names in an object; comparing more names in pairs would take long.
  */
-enum { MAX_DEPTH = 32, MAX_NAMES = 128, MAX_DIGITS = 19, LONGEST_POINT = 16 };
+enum { MAX_DEPTH = 32, MAX_NAMES = 128, LONGEST_POINT = 16 };
 
 typedef struct {
     const char *at, *end;

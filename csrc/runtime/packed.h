@@ -3,14 +3,8 @@
 #define LAPIS_PACKED_H
 
 #include "../engine/engine.h"
+#include "../limits.h"
 #include "json.h"
-
-/* Limits of the format. */
-enum {
-#define LIMIT(name, value) name = value,
-#include "schema.inc"
-    AFFINITY_MAX = (1 << MAX_AFFINITY_BITS) - 1
-};
 
 /* Measuring points that share a coding and a minimum code. */
 enum {
@@ -35,7 +29,11 @@ typedef struct {
     double mean[3], std[3], crop[1];
 } packed_header;
 
-typedef enum { I64, F32, U32, I32, U16, I16, I8, U8, WEIGHT } item_kind;
+typedef enum {
+#define KIND(name, bytes) name,
+#include "schema.inc"
+    WEIGHT
+} item_kind;
 
 enum {
 #define TENSOR(index, ...) index,

@@ -6,24 +6,14 @@
 #include "packed.h"
 
 /* What an entry of the header calls each kind of item, and its bytes. */
-static const char *const KIND_NAMES[] = {"I64", "F32", "U32", "I32", "U16", "I16", "I8", "U8"};
-static const int64_t KIND_BYTES[] = {8, 4, 4, 4, 2, 2, 1, 1};
-
-/* The networks that have a tensor: all, or those of one relation or style. */
-enum { ONLY_ANY, ONLY_LAPLACIAN, ONLY_TABLE, ONLY_BEIT };
-
-static int has_tensor(const packed_header *h, int only) {
-    switch (only) {
-        case ONLY_LAPLACIAN:
-            return h->relation == RELATION_LAPLACIAN;
-        case ONLY_TABLE:
-            return h->relation == RELATION_TABLE;
-        case ONLY_BEIT:
-            return h->style == STYLE_BEIT;
-        default:
-            return 1;
-    }
-}
+static const char *const KIND_NAMES[] = {
+#define KIND(name, bytes) #name,
+#include "schema.inc"
+};
+static const int64_t KIND_BYTES[] = {
+#define KIND(name, bytes) bytes,
+#include "schema.inc"
+};
 
 /* List one tensor; `sides` are those of one block where it is of a block. */
 static void add(packed *file, int index, const char *name, item_kind kind, int of_block, int32_t rank, int64_t first,
@@ -49,7 +39,7 @@ void list_tensors(packed *file) {
     const packed_header *h = &file->header;
     file->header.allowance = FREE_ENTRIES;
 #define TENSOR(index, name, kind, only, of_block, rank, first, second, low, high, rule) \
-    if (has_tensor(h, only)) add(file, index, name, kind, of_block, rank, first, second);
+    if (only) add(file, index, name, kind, of_block, rank, first, second);
 #include "schema.inc"
 }
 

@@ -12,7 +12,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A mutated file may be valid and large; those are only checked. */
-enum { LENGTH_BYTES = 8, LARGEST_TOKENS = 64, LARGEST_WIDTH = 64, SIDE = 5, MAX_NAME_BYTES = 4 * 256 };
+enum { LARGEST_TOKENS = 64, LARGEST_WIDTH = 64, SIDE = 5, MAX_NAME_BYTES = 4 * MAX_CLASS_NAME };
 
 static void answer(const uint8_t *data, size_t size) {
     static const uint8_t picture[SIDE * (SIDE + 2) * 3] = {255, 0, 1, 128};

@@ -21,7 +21,8 @@ Float32 = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int8]
 
 # The residual stream is kept within -2**26..2**26 - 1, so that D squares of it fit an int64 for D up to MAX_WIDTH.
-STREAM_LIMIT = 1 << 26
+STREAM_BITS = 26
+STREAM_LIMIT = 1 << STREAM_BITS
 MAX_WIDTH = 2048
 
 # Integers below this size are exact in float32, so a float32 matrix product of them is exact in any order.

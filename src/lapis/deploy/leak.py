@@ -37,6 +37,8 @@ START_MANTISSA, START_EXPONENT = 1 << 31, -1
 MAX_EXPONENT = 1 << 20
 # The largest number of entries of expanded tables where no network sets one: [H, R, S] grows with (S / tau)**2.
 MAX_TABLE = 1 << 26
+# The gains of a head are numbered in 16 bits.
+MAX_GAINS = 1 << 16
 # Entries that are computed at once, so that the 64-bit integers between need little memory.
 SLICE_ENTRIES = 1 << 16
 
@@ -133,7 +135,7 @@ def affinity_tables(
         for heads, (_, es) in zip(passed, membranes, strict=True)
     ]
     entries, widest = sum(map(math.prod, shapes)), max(shapes, key=math.prod)
-    if entries > allowed or any(rows > 1 << 16 for _, rows, _ in shapes):
+    if entries > allowed or any(rows > MAX_GAINS for _, rows, _ in shapes):
         raise LapisError(
             f"affinity tables of {entries} entries are too large, at most {allowed} are possible; distances up to "
             f"{widest[2] - 1} pass through {widest[1]} halvings, so use a longer time constant or shorter delays"

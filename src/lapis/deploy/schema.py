@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from lapis.config import AFFINITY_BITS as MAX_AFFINITY_BITS
-from lapis.deploy.arithmetic import EXACT_FLOAT32, MAX_WIDTH, POOLED_BITS, STREAM_LIMIT
+from lapis.codes import MAX_WINDOW
+from lapis.config import AFFINITY_BITS
+from lapis.deploy.arithmetic import MAX_WIDTH, STREAM_LIMIT
 from lapis.deploy.leak import MAX_EXPONENT
 from lapis.errors import LapisError
 from lapis.ops.packing import packed_width
 from lapis.positions import offset_count
-from lapis.preprocess import MAX_ASPECT, MAX_PIXELS, MAX_SIZE
+from lapis.preprocess import MAX_SIZE
 
 if TYPE_CHECKING:
     from lapis.config import LapisConfig
@@ -31,7 +32,7 @@ VERSION = 1
 METADATA_KEY = "lapis_packed"
 LENGTH_BYTES = 8
 MAX_HEADER = 4 << 20
-MAX_BLOCKS = 256
+MAX_BLOCKS, MAX_MLP_RATIO = 256, 16
 MAX_CLASSES, MAX_CLASS_NAME = 1 << 17, 256
 # The bits of weights that are stored four in three bytes; other integer weights take a byte each.
 PACKED_BITS = 6
@@ -48,26 +49,6 @@ MAX_CODE_DISTANCE = 1 << 14
 FREE_ENTRIES, ENTRIES_PER_BYTE = 1 << 24, 4
 # Decimals of a share of neurons in a file.
 ACTIVITY_DIGITS = 4
-# What the C reader knows by these names.
-LIMITS = {
-    "FORMAT_VERSION": VERSION,
-    "LENGTH_BYTES": LENGTH_BYTES,
-    "MAX_HEADER": MAX_HEADER,
-    "MAX_BLOCKS": MAX_BLOCKS,
-    "MAX_CLASS_NAME": MAX_CLASS_NAME,
-    "PACKED_BITS": PACKED_BITS,
-    "MAX_AFFINITY_BITS": MAX_AFFINITY_BITS,
-    "DELTA_LIMIT": DELTA_LIMIT,
-    "EXACT_FLOAT32": EXACT_FLOAT32,
-    "STREAM_BITS": STREAM_LIMIT.bit_length() - 1,
-    "POOLED_BITS": POOLED_BITS,
-    "LONGEST_DELAY": LONGEST_DELAY,
-    "MAX_CODE_DISTANCE": MAX_CODE_DISTANCE,
-    "FREE_ENTRIES": FREE_ENTRIES,
-    "ENTRIES_PER_BYTE": ENTRIES_PER_BYTE,
-    "MAX_PIXELS": MAX_PIXELS,
-    "MAX_ASPECT": MAX_ASPECT,
-}
 
 Kind = Literal["object", "integer", "number", "triple", "word", "names", "shares", "codes"]
 
@@ -169,12 +150,12 @@ FIELDS: tuple[Field, ...] = (
     Field("config.width", "integer", "D", 1, MAX_WIDTH, rules=(13, 14), note="a multiple of H"),
     Field("config.depth", "integer", "L", 1, MAX_BLOCKS, rules=(13, 14)),
     Field("config.heads", "integer", "H", 1, MAX_WIDTH, rules=(13, 14)),
-    Field("config.mlp_ratio", "integer", "R", 1, 16, rules=(13, 14)),
-    Field("config.window", "integer", "T", 1, 63, rules=(13, 14), note="and N T at most 65538"),
+    Field("config.mlp_ratio", "integer", "R", 1, MAX_MLP_RATIO, rules=(13, 14)),
+    Field("config.window", "integer", "T", 1, MAX_WINDOW, rules=(13, 14), note="and N T at most 65538"),
     Field("config.weight_bits", "integer", "W", 2, 8, rules=(13, 14)),
     Field(
         "config.affinity_bits", "integer", "B: the nearest key of a row has an affinity of so many bits", 1,
-        MAX_AFFINITY_BITS, rules=(13, 14),
+        AFFINITY_BITS, rules=(13, 14),
     ),
     Field(
         "config.relation", "word",
