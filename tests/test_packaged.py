@@ -19,8 +19,12 @@ from lapis.errors import EXIT_OK
 RECORDED = {
     "lapis_tiny.cifar10": (9335, 9990),
     "lapis_tiny.cifar10_dense": (9385, 9990),
+    "lapis_tiny.cifar10_half": (9324, 9994),
     "lapis_tiny.cifar10_sparse": (9239, 9984),
+    "lapis_tiny.cifar10_rare": (9181, 9987),
 }
+# The same of 1,000 validation images of ImageNet, one for each class.
+RECORDED_IMAGENET = {"lapis_tiny.imagenet": (652, 870)}
 
 
 @pytest.fixture(scope="module", params=RECORDED)
@@ -35,7 +39,7 @@ def session(name: str) -> Session:
 
 def test_every_packaged_model_is_described() -> None:
     assert assets.names() == sorted(assets.MODELS)
-    assert set(RECORDED) <= set(assets.MODELS)
+    assert {*RECORDED, *RECORDED_IMAGENET} == set(assets.MODELS)
 
 
 def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
@@ -75,6 +79,17 @@ def test_its_accuracy_on_the_whole_test_set_is_the_recorded_one(
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     (folder / "test_batch.bin").write_bytes(np.concatenate([labels, pixels], axis=1).astype(np.uint8).tobytes())
-    assert main(["evaluate", name, "--data", str(tmp_path), "--threads", "2", "--json"]) == EXIT_OK
+    assert _counts(name, tmp_path, capsys) == (*RECORDED[name], 10_000)
+
+
+@pytest.mark.parametrize("name", RECORDED_IMAGENET)
+def test_its_accuracy_on_validation_images_is_the_recorded_one(
+    shared_data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _counts(name, shared_data / "imagenet-val-1000", capsys) == (*RECORDED_IMAGENET[name], 1000)
+
+
+def _counts(name: str, data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int, int]:
+    assert main(["evaluate", name, "--data", str(data), "--threads", "2", "--json"]) == EXIT_OK
     record = json.loads(capsys.readouterr().out)
-    assert (record["correct"], record["correct5"], record["images"]) == (*RECORDED[name], 10_000)
+    return record["correct"], record["correct5"], record["images"]
