@@ -41,8 +41,8 @@ SURFACE: dict[str, set[str]] = {
     "lapis.models": {"KINDS", "Model", "list_models", "load"},
     "lapis.train": {"Recipe", "distill", "load_recipe", "recipe_names", "train"},
     "lapis.energy": {
-        "CONVENTIONS", "Activities", "Costs", "Estimate", "Mixing", "Operation", "energy_of", "estimate",
-        "load_activities", "load_costs",
+        "CONVENTIONS", "Activities", "Costs", "Estimate", "Mixing", "Operation", "SpikingNetwork", "energy_of",
+        "estimate", "load_activities", "load_costs", "load_network",
         "load_tally", "save_tally", "side_by_side", "tables",
     },
     "lapis.report": {"Explained", "energy_chart", "explain", "write_page"},
@@ -133,7 +133,7 @@ def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
 
 
 def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
-    from lapis.energy import Activities, estimate, load_activities, load_costs, load_tally, save_tally
+    from lapis.energy import Activities, estimate, load_activities, load_costs, load_network, load_tally, save_tally
     from lapis.report import energy_chart
 
     costs, tally, chart = (kind(place / name) for name in ("new/costs.json", "new/tally.json", "new/chart.png"))
@@ -141,8 +141,10 @@ def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
     assert load_tally(tally)[0].images == 3
     Path(costs).write_text(json.dumps([0.5] * len(POINTS)))
     assert load_activities(costs, small_config())[0].at(0, "q") == 0.5
-    Path(costs).write_text(json.dumps(load_costs("45nm").to_dict()))
+    Path(costs).write_text(json.dumps(dict(load_costs("45nm").fields)))
     assert load_costs(costs) == load_costs("45nm")
+    Path(costs).write_text(json.dumps({"name": "a", "time_steps": 1, "layers": []}))
+    assert load_network(costs).name == "a"
     rho = Activities.uniform(small_config(), dict.fromkeys(POINTS, 0.5))
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     assert energy_chart(estimate(small_config(), rho), chart) == Path(chart)
@@ -177,6 +179,7 @@ TAKES_PATHS = {
     "lapis.train.train:data": _train,
     "lapis.train.train:out": _train,
     "lapis.energy.load_costs:name_or_file": _energy,
+    "lapis.energy.load_network:path": _energy,
     "lapis.energy.load_activities:path": _energy,
     "lapis.energy.load_tally:path": _energy,
     "lapis.energy.save_tally:path": _energy,

@@ -79,31 +79,26 @@ def _rounded(ratio: float) -> float:
 
 def table(measured: Measured, name: str, mac: tuple[float, str], add: tuple[float, str], float_bytes: int) -> str:
     """A cost table whose dense network multiplies and adds at these ratios."""
-    (add32, add32_source), (multiply, multiply_source) = measured.entry("add 32"), measured.entry("multiply 8")
-    parts = f"{multiply_source}; {add32_source}"
     ratios: dict[str, tuple[float, str]] = {
         "mac": mac,
         "accumulate": add,
-        "integer_accumulate": (add32, add32_source),
-        "mac_8x16": (2 * multiply + add32, f"two 8-bit products and a 32-bit addition: {parts}"),
-        "mac_16x16": (4 * multiply + 2 * add32, f"four 8-bit products and two 32-bit additions: {parts}"),
+        "integer_accumulate": measured.entry("add 32"),
+        "multiply": measured.entry("multiply 8"),
         "lookup": measured.entry("lookup"),
         "scale": (mac[0], f"charged as a MAC, as in the paper: {mac[1]}"),
         "shift": (0.0, "not measured; taken as 0, as in the paper"),
         **{kind: (pj / UNIT_PJ, f"not measured, memories are no gates: {HOROWITZ}") for kind, pj in MEMORY_PJ.items()},
+        "dot": measured.entry("dot int8", CHANNELS),
+        "compare": measured.entry("minimum", CHANNELS),
     }
-    score, score_source = measured.entry("minimum", CHANNELS)
-    circuits: dict[Kind, tuple[dict[str, float], str]] = {
-        "compare": ({str(AFFINITY_BITS): _rounded(score)}, score_source),
-        **{kind: (measured.by_width(lane), measured.entry(lane)[1]) for kind, lane in CIRCUITS.items()},
-    }
+    entries: dict[str, tuple[Any, str]] = {kind: (_rounded(ratio), source) for kind, (ratio, source) in ratios.items()}
+    entries |= {kind: (measured.by_width(lane), measured.entry(lane)[1]) for kind, lane in CIRCUITS.items()}
     fields = {
         "name": name,
         "node": NODE,
         "float_bytes": float_bytes,
         "unit": {"operation": "8-bit integer add", "pj": UNIT_PJ, "source": HOROWITZ},
-        "ratios": {kind: {"ratio": _rounded(ratio), "source": source} for kind, (ratio, source) in ratios.items()},
-        "circuits": {kind: {"ratio": ratio, "source": source} for kind, (ratio, source) in circuits.items()},
+        "costs": {kind: {"cost": cost, "source": source} for kind, (cost, source) in entries.items()},
     }
     text = json.dumps(fields, indent=2) + "\n"
     parse_costs(text, name)

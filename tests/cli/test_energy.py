@@ -90,7 +90,7 @@ def test_tables_files_and_chart_are_written_and_named(tmp_path: Path) -> None:
     assert f"wrote {rows} ({rows.stat().st_size} bytes)" in text
     assert picture.stat().st_size > 0
     lines = list(csv.DictReader(rows.read_text().splitlines()))
-    assert {line["network"] for line in lines} == {"lapis", "dense"}
+    assert {line["network"] for line in lines} == {"lapis", "quantized", "skipping", "dense"}
 
 
 def test_per_block_prints_every_block() -> None:
@@ -100,9 +100,8 @@ def test_per_block_prints_every_block() -> None:
 
 def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    fields = load_costs().to_dict()
-    fields["pj"]["integer_accumulate"] = {"cost": 0.2, "source": "a test"}
-    path.write_text(json.dumps(fields | {"name": "mine"}))
+    costs = load_costs().fields["costs"] | {"integer_accumulate": {"cost": 0.2, "source": "a test"}}
+    path.write_text(json.dumps(load_costs().fields | {"name": "mine", "costs": costs}))
     content = _json(*LARGE, "--convention", "synaptic", "--costs", str(path), "--memory", "each", "--compare")
     assert content["convention"] == "synaptic"
     assert content["costs"]["name"] == "mine"

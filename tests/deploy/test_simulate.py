@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from lapis.config import LapisConfig
 from lapis.convert.fold import from_model
 from lapis.deploy import arithmetic, integer, leak
-from lapis.deploy.simulate import WINDOWS, fire, integrate, leak_affinities, mix, relate, simulate
-from lapis.energy.counts import OPERATORS, deliveries
+from lapis.deploy.simulate import fire, integrate, leak_affinities, mix, relate, simulate
+from lapis.energy.counts import OPERATORS, WINDOWS, deliveries
 from lapis.ops.distance.reference import l1_distance
 from lapis.spikes import encode, split_on_off
 from lapis.trace import POINTS, Tally

@@ -80,7 +80,7 @@ def test_the_total_is_the_sum_of_its_rows(
     made = estimate(config, rates, name, memory=memory)
     assert made.energy_mj == math.fsum(row.energy_mj for row in made.rows)
     assert made.energy_mj == pytest.approx(math.fsum(row.energy_mj for row in made.block_rows), rel=1e-12)
-    assert made.dense_energy_mj == math.fsum(row.energy_mj for row in made.dense_rows)
+    assert made.dense_energy_mj == math.fsum(row.energy_mj for row in made.networks()["dense"])
     assert all(row.energy_mj == row.count * row.cost_pj / 1e9 for row in made.rows)
     parts = [total_mj(made.rows, part) for part in ("patch", "attention", "mlp", "stream", "head")]
     assert made.energy_mj == pytest.approx(sum(parts), rel=1e-12)
@@ -214,13 +214,14 @@ def test_deployed_charges_integers_by_their_widths() -> None:
     made = estimate(DEPLOYED, _all(0.5), "deployed")
     rows = {row.operator: row for row in made.rows}
     kinds = {name: rows[name].kind for name in ("patch embedding", "head", "relation", "value", "qkv")}
-    assert list(kinds.values()) == ["mac_8x16", "mac_16x16", *["integer_accumulate"] * 3]
+    assert list(kinds.values()) == ["product", "product", *["integer_accumulate"] * 3]
+    assert (rows["patch embedding"].operands, rows["head"].operands) == ((8, 16), (16, 16))
     assert rows["patch embedding"].count == paper["patch embedding"].count
     assert rows["relation"].count == 2 * DEPLOYED.depth * DEPLOYED.tokens**2 * DEPLOYED.width
     # |q - k| of signed codes is one subtraction too.
     signed = estimate(DEPLOYED.replace(coding=CodingByPoint.all("signed")), _all(0.5), "deployed")
     assert next(row for row in signed.rows if row.operator == "relation") == rows["relation"]
-    assert {row.kind for row in made.dense_rows if row.operator in ("patch embedding", "head")} == {"mac"}
+    assert {row.kind for row in made.networks()["dense"] if row.operator in ("patch embedding", "head")} == {"mac"}
 
 
 def test_a_real_readout_is_multiplied_unless_lenient() -> None:
@@ -274,7 +275,7 @@ def test_memory_is_off_by_default_and_labelled() -> None:
     fetched = [row for row in once.rows if row.operator.startswith("memory: ")]
     assert {row.kind for row in fetched} == {"global_byte"}
     assert sum(row.count for row in fetched) == body * 6 / 8 + ends * 4
-    dense = [row for row in once.dense_rows if row.operator.startswith("memory: ")]
+    dense = [row for row in once.networks()["dense"] if row.operator.startswith("memory: ")]
     assert sum(row.count for row in dense) == (body + ends) * 4
     each = estimate(DEPLOYED, _all(0.5), memory="each")
     fc1 = next(row for row in each.rows if row.operator == "memory: fc1")
@@ -308,7 +309,7 @@ def test_the_dictionary_is_json_and_sums_up() -> None:
     assert made["energy_mj"] == math.fsum(row["energy_mj"] for row in made["operators"])
     assert made["ratio"] == made["dense_energy_mj"] / made["energy_mj"]
     assert {row["block"] for row in made["blocks"]} == {None, 0, 1, 2}
-    assert made["costs"]["pj"]["mac"]["cost"] == 4.6
+    assert made["costs"]["costs"]["mac"]["cost"] == 4.6
 
 
 def test_unknown_names_are_refused() -> None:
@@ -318,3 +319,69 @@ def test_unknown_names_are_refused() -> None:
         estimate(DEPLOYED, _all(0.5), memory="always")  # type: ignore[arg-type]
     with pytest.raises(LapisError, match="block 1 has no activity"):
         estimate(DEPLOYED, Activities({(0, point): 0.5 for point in POINTS}))
+
+
+SIGNED = DEPLOYED.replace(coding=CodingByPoint.all("signed"), affinity_bits=5)
+
+
+def test_the_quantized_rival_multiplies_weights_and_codes_of_the_same_widths() -> None:
+    made = estimate(SIGNED, _all(0.5))
+    rows = {row.operator: row for row in made.networks()["quantized"]}
+    dense = {row.operator: row.count for row in made.networks()["dense"]}
+    # -7..7 has 4 bits: weights of 6 bits, codes by codes, affinities of 5 bits by codes.
+    widths = {"qkv": (6, 4), "relation": (4, 4), "value": (5, 4), "proj": (6, 4), "fc1": (6, 4), "fc2": (6, 4)}
+    for operator, operands in widths.items():
+        row = rows[operator]
+        assert (row.kind, row.count, row.operands) == ("product", dense[operator], operands)
+        assert row.cost_pj == pytest.approx(0.2 * operands[0] * operands[1] / 64 + 0.1)
+    ours = {row.operator: row for row in made.rows}
+    assert all(rows[name] == ours[name] for name in ("patch embedding", "head", "affinity", "row scale"))
+    assert rows.keys() == ours.keys()
+
+
+@given(names, memories, rates_of)
+def test_skipping_zeros_scales_every_product_by_the_activity_of_its_code(
+    name: str, memory: Any, rates: dict[Point, float]
+) -> None:
+    made = estimate(SIGNED, rates, name, memory=memory)
+    full, fewer = ({row.operator: row for row in made.networks()[rival]} for rival in ("quantized", "skipping"))
+    inputs: dict[str, Point] = {
+        "qkv": "attention_in", "relation": "q", "value": "v", "proj": "readout", "fc1": "mlp_in", "fc2": "mlp_hidden"
+    }  # fmt: skip
+    for operator, point in inputs.items():
+        assert fewer[operator].count == pytest.approx(rates[point] * full[operator].count)
+    rest = full.keys() - inputs.keys() - {f"memory: {operator}" for operator in inputs}
+    assert all(fewer[operator] == full[operator] for operator in rest)
+    assert made.rival_mj("skipping") <= made.rival_mj("quantized") * (1 + 1e-12)
+    everything = estimate(SIGNED, _all(1.0), name, memory=memory)
+    assert everything.rival_mj("skipping") == pytest.approx(everything.rival_mj("quantized"))
+
+
+def test_the_rival_reads_the_same_weights_once() -> None:
+    made = estimate(SIGNED, _all(0.5), memory="once").networks()
+    fetched = {name: sum(row.count for row in rows if row.operator.startswith("memory")) for name, rows in made.items()}
+    assert fetched["lapis"] == fetched["quantized"] == fetched["skipping"] < fetched["dense"]
+
+
+def test_in_gates_the_rival_multiplies_in_a_tree_and_shares_the_circuits_of_rows() -> None:
+    made = estimate(SIGNED, _all(0.5), costs="45nm_gates").networks()
+    rival, ours = ({row.operator: row for row in made[name]} for name in ("quantized", "lapis"))
+    assert {rival[name].kind for name in ("qkv", "relation", "value", "fc2")} == {"dot"}
+    assert all(rival[name] == ours[name] for name in ("affinity", "row sum", "row scale", "patch embedding"))
+
+
+def test_float_weights_make_the_rival_multiply_floats_and_dense_networks_have_none() -> None:
+    floats = estimate(SIGNED.replace(weight_bits=32), _all(0.5)).networks()["quantized"]
+    assert {row.kind for row in floats if row.operator in ("qkv", "relation", "value", "fc1")} == {"mac"}
+    made = estimate(DEPLOYED.replace(quantize=False, relation="dot", weight_bits=32), {})
+    assert set(made.rivals) == {"dense"}
+    assert made.summary()["quantized_ratio"] is None
+    assert made.latency_steps == 0
+
+
+def test_latency_is_five_windows_a_block_cut_by_deadlines() -> None:
+    assert estimate(DEPLOYED, _all(0.5)).summary()["latency_steps"] == 5 * DEPLOYED.depth * DEPLOYED.window
+    early = DEPLOYED.replace(min_code={"mlp_in": (1, 4, 7), "v": 3})
+    # q, k and v share a window, which waits for the latest of them.
+    assert estimate(early, _all(0.5)).latency_steps == 5 * 3 * 7 - (0 + 3 + 6)
+    assert estimate(early.replace(min_code={"qk": 2, "v": 3}), _all(0.5)).latency_steps == 5 * 3 * 7 - 3

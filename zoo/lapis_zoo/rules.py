@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lapis.relations import DotRule, Rule, TableRule
@@ -24,6 +25,13 @@ def linear_order(mixing: Mixing) -> int:
     return mixing.neurons * mixing.config.head_width
 
 
+def shifted_values(mixing: Mixing) -> Iterator[Operation]:
+    """The values weighted by powers of two and summed: a shift and an addition wherever others multiply and add."""
+    values = mixing.values()
+    yield replace(values, operator="value shift", kind="shift")
+    yield replace(values, kind="accumulate" if values.kind == "mac" else values.kind)
+
+
 class Laplacian2Rule(TableRule):
     """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
 
@@ -32,13 +40,10 @@ class Laplacian2Rule(TableRule):
 
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:
         if mixing.convention.lookups_and_scaling:
-            yield mixing.fixed("affinity", "shift", mixing.pairs)
-            if mixing.convention.everything_else:
-                yield from mixing.row_sum_and_position()
-            yield mixing.row_scaling()
+            yield from mixing.looked_up("shift")
 
     def values(self, mixing: Mixing) -> Iterator[Operation]:
-        return super().values(mixing) if mixing.config.row_scale == "exact" else mixing.shifted_values()
+        return super().values(mixing) if mixing.config.row_scale == "exact" else shifted_values(mixing)
 
 
 class EcoRule(Rule):
@@ -81,7 +86,7 @@ class ShiftSoftmaxRule(DotRule):
             yield mixing.fixed("row scale", "shift", mixing.pairs)
 
     def values(self, mixing: Mixing) -> Iterator[Operation]:
-        return mixing.shifted_values()
+        return shifted_values(mixing)
 
 
 class CodedDotRule(DotRule):
@@ -170,7 +175,7 @@ class EsdsaRule(Rule):
                 yield mixing.driven(operator, "accumulate", mixing.rate(*points), linear_order(mixing))
             else:
                 integers = mixing.convention.relation == "integer"
-                yield mixing.fixed(operator, "mac_8x16" if integers else "mac", linear_order(mixing))
+                yield mixing.fixed(operator, "product" if integers else "mac", linear_order(mixing), (8, 16))
         if mixing.convention.lookups_and_scaling:
             yield mixing.fixed("gain", "shift", mixing.neurons)
 

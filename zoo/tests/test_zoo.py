@@ -446,7 +446,7 @@ def test_conventions_count_the_rules_each_in_its_way() -> None:
         ("value", "accumulate", 80),
         ("gain", "shift", 40),
     ]
-    assert _priced("esdsa", "deployed")[:2] == [("relation", "mac_8x16", 160), ("value", "mac_8x16", 160)]
+    assert _priced("esdsa", "deployed")[:2] == [("relation", "product", 160), ("value", "product", 160)]
     assert _priced("ssa", "strict")[-1] == ("value", "mac", 100)
     # A power of two is a shift where another weight is a multiplication.
     assert _priced("laplacian2", "strict")[-2:] == [("value shift", "shift", 100), ("value", "accumulate", 100)]

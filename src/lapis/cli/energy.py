@@ -1,9 +1,9 @@
-"""`lapis energy`: the energy per image, operator by operator, compared with the dense network."""
+"""`lapis energy`: the energy per image, operator by operator, beside that of its rivals."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,19 @@ from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
 from lapis.data.packaged import packaged_images
-from lapis.energy import CONVENTIONS, Activities, Estimate, estimate, load_activities, load_costs, side_by_side, tables
-from lapis.energy.conventions import GATES
+from lapis.energy import (
+    CONVENTIONS,
+    Activities,
+    Estimate,
+    SpikingNetwork,
+    estimate,
+    load_activities,
+    load_costs,
+    load_network,
+    side_by_side,
+    tables,
+)
+from lapis.energy.costs import INT8_TABLES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.errors import LapisError
 from lapis.report import energy_table
@@ -59,6 +70,7 @@ BATCH = 32
     "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
 )
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
+@click.option("--network", type=click.Path(path_type=Path), help="Price another spiking network: a JSON file.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
 @click.option("--per-block", is_flag=True, help="One row per block and operator.")
 @click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
@@ -73,7 +85,8 @@ def command(
     set_: tuple[str, ...],
     convention: str | None,
     costs: str,
-    memory: str,
+    memory: Memory,
+    network: Path | None,
     compare: bool,
     per_block: bool,
     csv: Path | None,
@@ -90,64 +103,65 @@ def command(
     Example:
       lapis energy lapis_large --activity all=0.3 --compare
     """
-    inputs = [activities, data, costs, None if model in PRESETS or model is None else models.find(model)]
+    inputs = [activities, data, costs, network, None if model in PRESETS or model is None else models.find(model)]
     check_target(csv, "--csv", "table", inputs, force)
     check_target(chart, "--chart", "PNG picture", inputs, force)
-    config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
-    table, terms = load_costs(costs), _memory(memory)
-    result = estimate(config, rho, convention, table, terms)
-    every = side_by_side(config, rho, table, terms) if compare else []
-    written = _write(result, per_block, csv, chart)
-    if as_json:
-        content = result.to_dict() | {
-            "activities": rho.over_blocks(),
-            "activities_from": source,
-            "conventions": [other.summary() for other in every],
-            "written": [str(path) for path in written],
-        }
-        echo(json.dumps(content))
-        return
-    echo(_heading(model, config), f"activities: {source}")
-    _show(result, per_block)
-    if result.convention is GATES:
-        _show_paper_beside(config, rho, terms)
-    if every:
-        echo("")
-        TableConsole().print(energy_table.conventions(every))
-    for path in written:
-        echo(f"wrote {path} ({path.stat().st_size} bytes)")
-
-
-def _show(result: Estimate, per_block: bool) -> None:
-    table, terms = result.costs, result.memory
-    included = "not counted" if terms == "off" else f"counted: every weight fetched {_FETCHED[terms]}"
-    echo(f"{result.convention.name} convention: {result.convention.counted}")
-    echo(f"costs: {table.name} ({table.node}); memory access {included}")
-    if table.unit is not None:
-        echo(f"all costs are ratios to one {table.unit.operation}, taken as {table.unit.pj:g} pJ: {table.unit.source}")
-    echo("")
-    TableConsole().print(energy_table.operators(result, per_block))
-
-
-def _show_paper_beside(config: LapisConfig, rho: Activities, terms: Memory) -> None:
-    """The same network as the paper counts and prices it."""
-    paper = estimate(config, rho, "paper", memory=terms)
-    echo(
-        f"paper convention, {paper.costs.name} costs: attention path {paper.attention_mj:.4f} mJ, whole model "
-        f"{paper.energy_mj:.4f} mJ, {paper.ratio:.1f}x less than dense"
-    )
-
-
-def _write(result: Estimate, per_block: bool, csv: Path | None, chart: Path | None) -> list[Path]:
-    """The files that were asked for. The chart comes first: it may fail, and then there is no CSV either."""
+    table = load_costs(costs)
+    config: LapisConfig | SpikingNetwork
+    rho = None
+    if network is None:
+        config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
+        facts = {"activities": rho.over_blocks(), "activities_from": source}
+        heading = (_heading(model, config), f"activities: {source}")
+    elif any((model, activity, activities, data, set_)):
+        raise LapisError(
+            "--network holds its own layers and rates; leave out MODEL, --activity, --activities, --data, --set"
+        )
+    else:
+        config, compare = load_network(network), True
+        facts = {"reported": config.reported}
+        heading = (
+            f"{config.name}: {config.fields.get('source', network)}",
+            f"rates: {config.fields.get('rate_source', network)}",
+        )
+    result = estimate(config, rho, convention, table, memory)
+    every = side_by_side(config, rho, table, memory) if compare else []
+    priced = [result]
+    if network is None and costs in INT8_TABLES:
+        priced.append(estimate(config, rho, convention, INT8_TABLES[costs], memory))
+    # The chart comes first: it may fail, and then there is no CSV either.
     if chart is not None:
         energy_chart(result, chart)
     if csv is not None:
         write_text(csv, result.to_csv(per_block))
-    return [path for path in (csv, chart) if path is not None]
+    written = [path for path in (csv, chart) if path is not None]
+    if as_json:
+        content = result.to_dict() | facts
+        content["rivals"] = energy_table.rival_records(priced)
+        content["conventions"] = [other.summary() for other in every]
+        echo(json.dumps(content | {"written": [str(path) for path in written]}))
+        return
+    echo(*heading, *_terms(result), "")
+    TableConsole().print(energy_table.operators(result, per_block))
+    if network is None:
+        TableConsole().print("", energy_table.rivals(priced))
+    if every:
+        TableConsole().print("", energy_table.conventions(every))
+    if isinstance(config, SpikingNetwork):
+        echo("", *(f"reported: {mj:g} mJ, {where}" for where, mj in config.reported.items()))
+    for path in written:
+        echo(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
-_FETCHED: dict[Memory, str] = {"off": "", "once": "once per image", "each": "for each operation on it"}
+def _terms(result: Estimate) -> Iterator[str]:
+    """What is counted, at which costs, and how long an answer takes."""
+    table, fetched = result.costs, {"once": "once per image", "each": "for each operation on it"}.get(result.memory)
+    yield f"latency: {result.latency_steps} time steps"
+    yield f"{result.convention.name} convention: {result.convention.counted}"
+    included = f"counted: every weight fetched {fetched}" if fetched else "not counted"
+    yield f"costs: {table.name} ({table.node}); memory access {included}"
+    if table.unit is not None:
+        yield f"all costs are ratios to one {table.unit.operation}, taken as {table.unit.pj:g} pJ: {table.unit.source}"
 
 
 def subject(
@@ -231,13 +245,6 @@ def _rates(given: Mapping[str, str]) -> dict[Point, float]:
             raise LapisError(f"--activity {name}={text} is not a number; give a share from 0 to 1") from error
         rates.update(dict.fromkeys(POINTS, share) if name == "all" else {name: share})
     return rates
-
-
-def _memory(word: str) -> Memory:
-    for known in MEMORY:
-        if word == known:
-            return known
-    raise LapisError(f"--memory {word} is unknown; use {', '.join(MEMORY)}")
 
 
 def _heading(model: str | None, config: LapisConfig) -> str:

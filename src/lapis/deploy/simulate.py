@@ -29,19 +29,10 @@ from lapis.deploy import arithmetic, integer, leak
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Block, Layer, Network, Norm, check_images
 from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
-from lapis.energy.counts import Operator
+from lapis.energy.counts import Operator, window_steps
 from lapis.preprocess import Pixels
 from lapis.spikes import first_spike
 from lapis.trace import Point, Trace
-
-# The points that spike in one window; each window waits until the previous one has ended.
-WINDOWS: tuple[tuple[Point, ...], ...] = (
-    ("attention_in",),
-    ("q", "k", "v"),
-    ("readout",),
-    ("mlp_in",),
-    ("mlp_hidden",),
-)
 
 Spikes = npt.NDArray[np.bool_]
 Reached = Callable[[int], Array]
@@ -269,13 +260,6 @@ class Simulator:
         largest = (1 << config.affinity_bits) - 1
         return range(config.affinity_bits - 1, int(pow2_exponent(config.tokens * largest)) + 1)
 
-    @property
-    def window_steps(self) -> int:
-        """Steps of all windows of an image; a window is as long as the latest deadline in it allows."""
-        network, blocks = self.network, range(self.network.config.depth)
-        latest = [min(network.min_code(point, block) for point in points) for block in blocks for points in WINDOWS]
-        return sum(network.config.window - min_code + 1 for min_code in latest)
-
     @cached
     def thresholds(self) -> tuple[_Thresholds, ...]:
         return tuple(self._thresholds(block) for block in self.network.blocks)
@@ -299,7 +283,7 @@ class Simulator:
         """Integer logits, codes and events of a batch of images (B, S, S, 3)."""
         network = self.network
         check_images(images, network.config.image_size)
-        events = Events(self.window_steps)
+        events = Events(window_steps(network.config))
         traces, logits = [], []
         for image in images:
             trace = Trace(network.config.window)

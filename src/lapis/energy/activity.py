@@ -16,6 +16,7 @@ from typing import Any
 from lapis._util.files import read_json, write_text
 from lapis.config import LapisConfig, nearest
 from lapis.energy.counts import check_tally, needed_points
+from lapis.energy.fields import COUNT, LIST, WHOLE, among, checked, read_fields
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Point, Tally
 
@@ -141,27 +142,17 @@ def tally_from_dict(content: Any, path: str) -> tuple[Tally, LapisConfig | None]
     """The inverse of `tally_to_dict`; every count is checked, and errors name the file at `path`."""
     if not isinstance(content, dict) or content.get("kind") != _FILE_KIND or content.get("version") != _FILE_VERSION:
         raise LapisError(f"{path} is not a {_FILE_KIND} of version {_FILE_VERSION}; `save_tally` writes them")
-    entries = content.get("points")
-    if not isinstance(entries, list):
-        raise LapisError(f"{path}: 'points' must be a list of counts, not {type(entries).__name__}")
-    tally = Tally(images=_count(content.get("images"), f"{path}: images"))
+    entries = checked(content.get("points"), LIST, f"{path}: points")
+    tally = Tally(images=checked(content.get("images"), COUNT, f"{path}: images"))
+    needed = {"block": COUNT, "point": among(POINTS), "fired": COUNT, "neurons": WHOLE}
     for number, entry in enumerate(entries):
         where = f"{path}: points[{number}]"
-        if not isinstance(entry, dict) or entry.get("point") not in POINTS:
-            raise LapisError(f"{where} names no measuring point; use {', '.join(POINTS)}")
-        point: Point = entry["point"]
-        key = (_count(entry.get("block"), f"{where}.block"), point)
-        fired, seen = _count(entry.get("fired"), f"{where}.fired"), _count(entry.get("neurons"), f"{where}.neurons")
+        read_fields(entry, needed, where)
+        key, fired, seen = (entry["block"], entry["point"]), entry["fired"], entry["neurons"]
         if key in tally.fired:
-            raise LapisError(f"{where} repeats block {key[0]}, point {point!r}")
-        if seen < 1 or fired > seen:
+            raise LapisError(f"{where} repeats block {key[0]}, point {key[1]!r}")
+        if fired > seen:
             raise LapisError(f"{where}: {fired} of {seen} neurons fired; a neuron fires at most once")
         tally.fired[key], tally.neurons[key] = fired, seen
     fields = content.get("config")
     return tally, None if fields is None else LapisConfig.from_dict(fields)
-
-
-def _count(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise LapisError(f"{where}={value!r} must be a whole number, 0 or more")
-    return value

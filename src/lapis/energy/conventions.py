@@ -32,9 +32,9 @@ class Convention:
     real_readout_accumulates: bool = False
     lookups_and_scaling: bool = True
     patch_and_head: bool = True
-    # The products of the spiking network's patch embedding and head; the dense network multiplies floats.
-    patch_kind: Kind = "mac"
-    head_kind: Kind = "mac"
+    # Widths of the integers that a quantized network multiplies in these; as floats if nothing is given.
+    patch_operands: tuple[int, int] | None = None
+    head_operands: tuple[int, int] | None = None
     # Membrane updates, normalisation, residual additions, row sums, position delays, the dense softmax.
     everything_else: bool = False
     # A head by the circuits that compute it, which only tables measured in gates price.
@@ -68,8 +68,8 @@ CONVENTIONS: dict[str, Convention] = {
             relation="integer",
             value_by_v_alone=True,
             value_kind="integer_accumulate",
-            patch_kind="mac_8x16",
-            head_kind="mac_16x16",
+            patch_operands=(8, 16),
+            head_operands=(16, 16),
         ),
         Convention(
             "synaptic",
@@ -88,8 +88,8 @@ GATES = Convention(
     "gates",
     "a head by its circuits: score lane, affinity table, row sum and exponent, value sums; the rest as deployed",
     relation="integer",
-    patch_kind="mac_8x16",
-    head_kind="mac_16x16",
+    patch_operands=(8, 16),
+    head_operands=(16, 16),
     circuits=True,
 )
 

@@ -26,6 +26,29 @@ INPUTS: dict[Operator, tuple[Point, ...]] = {
     "fc2": ("mlp_hidden",),
 }
 
+# The points that spike in each window of a block; a window waits until the previous one has ended.
+WINDOWS: tuple[tuple[Point, ...], ...] = (
+    ("attention_in",),
+    ("q", "k", "v"),
+    ("readout",),
+    ("mlp_in",),
+    ("mlp_hidden",),
+)
+
+
+def window_steps(config: LapisConfig) -> int:
+    """The latency of one image in steps of all windows, 5 L T; a window ends with the latest deadline in it."""
+    windows = [points for points in WINDOWS if set(points) <= set(needed_points(config))]
+    latest = (
+        min(config.min_code_of(at, block) for at in points) for block in range(config.depth) for points in windows
+    )
+    return sum(config.window - min_code + 1 for min_code in latest)
+
+
+def code_bits(config: LapisConfig, point: Point) -> int:
+    """The width of an integer that holds every code of a measuring point."""
+    return (config.window - config.low(point)).bit_length()
+
 
 def dense_block(config: LapisConfig) -> dict[Operator, int]:
     """Multiply-accumulates of one dense block: 3ND^2, N^2 D, N^2 D, ND^2, RND^2, RND^2."""

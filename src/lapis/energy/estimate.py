@@ -1,4 +1,4 @@
-"""The energy per image: the count of each operation times its cost, row by row, for a network and the dense one."""
+"""The energy per image: the count of each operation times its cost, row by row, for a network and its rivals."""
 
 from __future__ import annotations
 
@@ -6,66 +6,49 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.energy import operations
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import CONVENTIONS, GATES, Convention, convention_named
-from lapis.energy.costs import DEFAULT_TABLE, PJ_PER_MJ, Costs, Kind, load_costs
+from lapis.energy.costs import DEFAULT_TABLE, Costs, Kind, load_costs
+from lapis.energy.counts import window_steps
+from lapis.energy.network import SpikingNetwork
 from lapis.energy.operations import MEMORY, Memory, NetworkPart, Operation
 from lapis.errors import LapisError
 from lapis.trace import Point, Tally
 
+# lapis: the network itself.   quantized: the same as a plain quantized network.   skipping: that, with zeros skipped.
+# dense: the dense network of the same shape, in the numbers that the cost table calls a MAC.
+Rival = Literal["quantized", "skipping", "dense"]
+Given: TypeAlias = Tally | Activities | Mapping[Point, float] | None
 
-@dataclass(frozen=True)
-class PricedOperation(Operation):
-    """An operation with its price: energy = count x cost; activity = count / dense where spikes decide the count."""
 
-    cost_pj: float = 0.0
-
-    @property
-    def activity(self) -> float | None:
-        """Share of the dense operations that spikes caused; None where spikes do not decide the count."""
-        return self.count / self.dense if self.driven else None
-
-    @property
-    def energy_mj(self) -> float:
-        return self.count * self.cost_pj / PJ_PER_MJ
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "operator": self.operator,
-            "part": self.part,
-            "block": self.block,
-            "activity": self.activity,
-            "count": self.count,
-            "kind": self.kind,
-            "cost_pj": self.cost_pj,
-            "energy_mj": self.energy_mj,
-        }
+Rows: TypeAlias = tuple[Operation, ...]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows of one network and of its dense counterpart, one per block and operator, under one convention."""
+    """Rows of one network and of its rivals, one per block and operator, under one convention."""
 
-    config: LapisConfig
+    config: LapisConfig | SpikingNetwork
     convention: Convention
     costs: Costs
     memory: Memory
-    block_rows: tuple[PricedOperation, ...]
-    dense_block_rows: tuple[PricedOperation, ...]
+    block_rows: Rows
+    rivals: Mapping[Rival, Rows]
 
     @property
-    def rows(self) -> list[PricedOperation]:
+    def rows(self) -> list[Operation]:
         """One row per operator, summed over the blocks."""
         return _over_blocks(self.block_rows)
 
-    @property
-    def dense_rows(self) -> list[PricedOperation]:
-        return _over_blocks(self.dense_block_rows)
+    def networks(self, per_block: bool = False) -> dict[str, list[Operation]]:
+        """The rows of this network, called lapis, and of its rivals, by block or summed over the blocks."""
+        every: dict[str, Rows] = {"lapis": self.block_rows, **self.rivals}
+        return {name: list(rows) if per_block else _over_blocks(rows) for name, rows in every.items()}
 
     @property
     def energy_mj(self) -> float:
@@ -77,142 +60,154 @@ class Estimate:
         """The attention path: the rows of part `attention`."""
         return total_mj(self.rows, "attention")
 
-    @property
-    def dense_energy_mj(self) -> float:
-        return total_mj(self.dense_rows)
+    def rival_mj(self, rival: Rival, part: NetworkPart | None = None) -> float:
+        """A rival's energy, of the whole model or of one part."""
+        return total_mj(_over_blocks(self.rivals[rival]), part)
 
     @property
-    def dense_attention_mj(self) -> float:
-        return total_mj(self.dense_rows, "attention")
+    def dense_energy_mj(self) -> float:
+        return self.rival_mj("dense")
 
     @property
     def ratio(self) -> float:
         """How many times less energy than the dense network."""
-        return _ratio(self.dense_energy_mj, self.energy_mj)
+        return self.against("dense") or math.inf
+
+    def against(self, rival: Rival) -> float | None:
+        """How many times less energy than a rival; None without this rival, or where this network uses no energy."""
+        return self.rival_mj(rival) / self.energy_mj if rival in self.rivals and self.energy_mj else None
 
     @property
-    def attention_ratio(self) -> float:
-        return _ratio(self.dense_attention_mj, self.attention_mj)
+    def latency_steps(self) -> int:
+        """Time steps until the answer: of all windows in turn, or of the network's own clock."""
+        return window_steps(self.config) if isinstance(self.config, LapisConfig) else self.config.time_steps
 
     def summary(self) -> dict[str, Any]:
-        """The sums and ratios, with their convention."""
+        """The sums and ratios, with their convention; JSON has no infinity, so a ratio may be None."""
+        dense_attention, attention = self.rival_mj("dense", "attention"), self.attention_mj
         return {
             "convention": self.convention.name,
             "counted": self.convention.counted,
-            "attention_mj": self.attention_mj,
+            "latency_steps": self.latency_steps,
+            "attention_mj": attention,
             "energy_mj": self.energy_mj,
-            "dense_attention_mj": self.dense_attention_mj,
+            "quantized_mj": self.rival_mj("quantized") if "quantized" in self.rivals else None,
+            "skipping_mj": self.rival_mj("skipping") if "skipping" in self.rivals else None,
+            "dense_attention_mj": dense_attention,
             "dense_energy_mj": self.dense_energy_mj,
-            # JSON has no infinity: a network that uses no energy has no ratio.
-            "attention_ratio": self.attention_ratio if self.attention_mj else None,
-            "ratio": self.ratio if self.energy_mj else None,
+            "quantized_ratio": self.against("quantized"),
+            "skipping_ratio": self.against("skipping"),
+            "attention_ratio": dense_attention / attention if attention else None,
+            "ratio": self.against("dense"),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """The summary, and everything it was computed from."""
         return self.summary() | {
             "memory": self.memory,
-            "costs": self.costs.to_dict(),
+            "costs": self.costs.fields,
             "config": self.config.to_dict(),
             "operators": [row.to_dict() for row in self.rows],
             "blocks": [row.to_dict() for row in self.block_rows],
-            "dense_operators": [row.to_dict() for row in self.dense_rows],
+            **{
+                f"{name}_operators": [row.to_dict() for row in rows]
+                for name, rows in self.networks().items()
+                if name != "lapis"
+            },
         }
 
     def to_csv(self, per_block: bool = False) -> str:
-        """Every row of both networks, then the sums; the column `network` names the network."""
+        """Every row of every network, then the sums; the column `network` names the network."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["network", "part", "operator", "block", "activity", "count", "kind", "cost_pj", "energy_mj"])
-        ours, dense = (
-            (self.block_rows, self.dense_block_rows) if per_block else (tuple(self.rows), tuple(self.dense_rows))
-        )
-        for network, rows in (("lapis", ours), ("dense", dense)):
+        networks = self.networks(per_block)
+        for network, rows in networks.items():
             for row in rows:
                 cells = [row.part, row.operator, row.block, row.activity, row.count, row.kind, row.cost_pj]
                 table.writerow([network, *("" if cell is None else cell for cell in cells), row.energy_mj])
-        for network, rows in (("lapis", ours), ("dense", dense)):
+        for network, rows in networks.items():
             table.writerow([network, "sum", "attention path", "", "", "", "", "", total_mj(rows, "attention")])
             table.writerow([network, "sum", "whole model", "", "", "", "", "", total_mj(rows)])
         return text.getvalue()
 
 
-def total_mj(rows: Iterable[PricedOperation], part: NetworkPart | None = None) -> float:
+def total_mj(rows: Iterable[Operation], part: NetworkPart | None = None) -> float:
     """The sum of the rows' energies, of one part or of all, rounded once."""
     return math.fsum(row.energy_mj for row in rows if part in (None, row.part))
 
 
 def estimate(
-    config: LapisConfig,
-    activities: Tally | Activities | Mapping[Point, float],
+    config: LapisConfig | SpikingNetwork,
+    activities: Given = None,
     convention: str | None = None,
     costs: str | Costs = DEFAULT_TABLE,
     memory: Memory = "off",
 ) -> Estimate:
     """The energy of one image of `config`, for measured activities (a tally) or given ones (one number per point).
 
-    Without a convention, the one that the costs are made for: `gates` for tables of circuits, else `paper`.
+    Another spiking network has its firing rates in itself. Without a convention, the one that the costs are made for:
+    `gates` for tables of circuits, else `paper`.
     """
     if memory not in MEMORY:
         raise LapisError(f"memory={memory!r} is unknown; use {', '.join(MEMORY)}")
     table = costs if isinstance(costs, Costs) else load_costs(costs)
-    chosen = convention_named(convention or (GATES.name if table.circuits else "paper"))
-    rho = _activities(config, activities)
-    ours = operations.spiking(config, rho, chosen)
-    dense = operations.dense(config, chosen)
-    ours += operations.fetches(config, ours, memory, table.float_bytes)
-    dense += operations.fetches(config.replace(weight_bits=FLOAT_WEIGHTS), dense, memory, table.float_bytes)
-    return Estimate(config, chosen, table, memory, _priced(ours, table, config), _priced(dense, table, config))
+    ours_here = isinstance(config, LapisConfig)
+    chosen = convention_named(convention or (GATES.name if table.circuits and ours_here else "paper"))
+    bits = config.affinity_bits if isinstance(config, LapisConfig) else 1
+    rivals: dict[Rival, list[Operation]] = {}
+    if isinstance(config, LapisConfig):
+        rho = _activities(config, activities)
+        counted = operations.spiking(config, rho, chosen)
+        if config.quantize:
+            rivals["quantized"] = operations.quantized(config, chosen)
+            rivals["skipping"] = operations.quantized(config, chosen, rho)
+        rivals["dense"] = operations.dense(config, chosen)
+        for rival, rows in ((None, counted), *rivals.items()):
+            stored = config.replace(weight_bits=FLOAT_WEIGHTS) if rival == "dense" else config
+            rows += operations.fetches(stored, rows, memory, table.float_bytes)
+    else:
+        if memory != "off":
+            raise LapisError(f"memory={memory} needs the weights of {config.name}, which its file does not list")
+        counted, rivals["dense"] = config.operations(chosen), config.dense()
+
+    def priced(rows: list[Operation]) -> Rows:
+        return tuple(replace(row, cost_pj=table.price(row.kind, bits, row.operands)) for row in rows)
+
+    return Estimate(config, chosen, table, memory, priced(counted), {name: priced(of) for name, of in rivals.items()})
 
 
 def side_by_side(
-    config: LapisConfig,
-    activities: Tally | Activities | Mapping[Point, float],
+    config: LapisConfig | SpikingNetwork,
+    activities: Given = None,
     costs: str | Costs = DEFAULT_TABLE,
     memory: Memory = "off",
 ) -> list[Estimate]:
     """The same network under every convention that the costs can price."""
     table = costs if isinstance(costs, Costs) else load_costs(costs)
-    names = [*CONVENTIONS, *([GATES.name] if table.circuits else [])]
-    return [estimate(config, activities, name, table, memory) for name in names]
+    gates = [GATES.name] if table.circuits and isinstance(config, LapisConfig) else []
+    return [estimate(config, activities, name, table, memory) for name in [*CONVENTIONS, *gates]]
 
 
-def _activities(config: LapisConfig, given: Tally | Activities | Mapping[Point, float]) -> Activities:
+def _activities(config: LapisConfig, given: Given) -> Activities:
     if isinstance(given, Activities):
         given.check(config)
         return given
     if isinstance(given, Tally):
         return Activities.measured(config, given)
-    return Activities.uniform(config, given)
+    return Activities.uniform(config, given or {})
 
 
-def _priced(counted: Iterable[Operation], table: Costs, config: LapisConfig) -> tuple[PricedOperation, ...]:
-    return tuple(
-        PricedOperation(**vars(item), cost_pj=table.price(item.kind, config.affinity_bits)) for item in counted
-    )
-
-
-def _over_blocks(rows: Iterable[PricedOperation]) -> list[PricedOperation]:
-    groups: dict[tuple[str, NetworkPart, Kind], list[PricedOperation]] = {}
+def _over_blocks(rows: Iterable[Operation]) -> list[Operation]:
+    groups: dict[tuple[str, NetworkPart, Kind], list[Operation]] = {}
     for row in rows:
         groups.setdefault((row.operator, row.part, row.kind), []).append(row)
     return [
-        PricedOperation(
-            operator,
-            part,
-            None,
-            kind,
-            math.fsum(row.count for row in group),
-            sum(row.dense for row in group),
-            group[0].driven,
-            group[0].cost_pj,
+        replace(
+            group[0], block=None, count=math.fsum(row.count for row in group), dense=sum(row.dense for row in group)
         )
-        for (operator, part, kind), group in groups.items()
+        for group in groups.values()
     ]
-
-
-def _ratio(dense: float, ours: float) -> float:
-    return dense / ours if ours else math.inf
 
 
 def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from lapis.config import FLOAT_WEIGHTS, LapisConfig
 from lapis.energy import counts
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import Convention
-from lapis.energy.costs import Kind
+from lapis.energy.costs import PJ_PER_MJ, Kind
 from lapis.energy.counts import LINEAR, Operator
 from lapis.relations import rule_of
 from lapis.trace import Point
@@ -38,7 +38,10 @@ _NORM_MACS = 2
 
 @dataclass(frozen=True)
 class Operation:
-    """`count` operations of one kind. `dense` is the count if every neuron fired; `driven` where spikes decide it."""
+    """`count` operations of one kind. `dense` is the count if every neuron fired; `driven` where spikes decide it.
+
+    energy = count x cost; activity = count / dense where spikes decide the count.
+    """
 
     operator: str
     part: NetworkPart
@@ -47,6 +50,21 @@ class Operation:
     count: float
     dense: int
     driven: bool = False
+    # The widths of two integers that are multiplied.
+    operands: tuple[int, int] = (8, 8)
+    cost_pj: float = 0.0
+
+    @property
+    def activity(self) -> float | None:
+        return self.count / self.dense if self.driven else None
+
+    @property
+    def energy_mj(self) -> float:
+        return self.count * self.cost_pj / PJ_PER_MJ
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("operator", "part", "block", "activity", "count", "kind", "cost_pj", "energy_mj")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -87,9 +105,9 @@ class Mixing:
         """The mean activity at some measuring points."""
         return self.rho.mean(self.block, points)
 
-    def fixed(self, operator: str, kind: Kind, count: int) -> Operation:
+    def fixed(self, operator: str, kind: Kind, count: int, operands: tuple[int, int] = (8, 8)) -> Operation:
         """Operations that do not depend on spikes."""
-        return _fixed(operator, "attention", self.block, kind, count)
+        return _fixed(operator, "attention", self.block, kind, count, operands)
 
     def driven(self, operator: str, kind: Kind, rate: float, dense: int) -> Operation:
         """Operations that spikes cause: `dense` of them if every neuron fired."""
@@ -103,13 +121,6 @@ class Mixing:
         rate = self.rate("v") if self.convention.value_by_v_alone else self.rate("q", "k", "v")
         return self.driven("value", self.convention.value_kind, rate, dense)
 
-    def shifted_values(self) -> Iterator[Operation]:
-        """The values weighted by powers of two and summed: a shift and an addition wherever others multiply and add."""
-        values = self.values()
-        kind: Kind = "accumulate" if values.kind == "mac" else values.kind
-        yield replace(values, operator="value shift", kind="shift")
-        yield replace(values, kind=kind)
-
     def code_sums(self) -> Iterator[Operation]:
         """|q| and |k| of every token, 2 N D additions as they fire."""
         yield self.driven("code sums", self.adder, self.rate("q", "k"), 2 * self.neurons)
@@ -121,9 +132,18 @@ class Mixing:
             yield from self.row_sum_and_position()
             yield self.fixed("row scale", "scale", self.pairs)
 
-    def row_scaling(self) -> Operation:
-        """One scaling per pair, a shift where rows are scaled by powers of two."""
-        return self.fixed("row scale", "scale" if self.config.row_scale == "exact" else "shift", self.pairs)
+    def looked_up(self, kind: Kind) -> Iterator[Operation]:
+        """An affinity and a scaling per pair, a shift where rows are scaled by powers of two."""
+        yield self.fixed("affinity", kind, self.pairs)
+        if self.convention.everything_else:
+            yield from self.row_sum_and_position()
+        yield self.fixed("row scale", "scale" if self.config.row_scale == "exact" else "shift", self.pairs)
+
+    def row_circuits(self) -> Iterator[Operation]:
+        """An affinity and its sum per pair, an exponent per row, as a deployed head computes them."""
+        yield self.fixed("affinity", "affinity", self.pairs)
+        yield self.fixed("row sum", "row_sum", self.pairs)
+        yield self.fixed("row scale", "row_exponent", self.rows)
 
     def row_sum_and_position(self) -> Iterator[Operation]:
         yield self.fixed("row sum", "accumulate", self.pairs)
@@ -133,34 +153,65 @@ class Mixing:
 
 def spiking(config: LapisConfig, rho: Activities, chosen: Convention) -> list[Operation]:
     """What one image costs the spiking network."""
-    return [
-        *_ends(config, chosen, "patch", chosen.patch_kind),
-        *(item for block in range(config.depth) for item in _block(config, block, rho, chosen)),
-        *_ends(config, chosen, "head", chosen.head_kind),
-    ]
+    blocks = (item for block in range(config.depth) for item in _block(config, block, rho, chosen))
+    return _with_ends(config, chosen, blocks)
+
+
+def quantized(config: LapisConfig, chosen: Convention, rho: Activities | None = None) -> list[Operation]:
+    """What one image costs the same network as a plain quantized one: dot products of codes of the same width.
+
+    With `rho`, a product is skipped where its code is zero, in scores where that of the query is. Its affinities are
+    looked up and its rows scaled as ours are.
+    """
+    blocks = (item for block in range(config.depth) for item in _quantized_block(config, block, rho, chosen))
+    return _with_ends(config, chosen, blocks)
+
+
+def _quantized_block(
+    config: LapisConfig, block: int, rho: Activities | None, chosen: Convention
+) -> Iterator[Operation]:
+    kind: Kind = "mac" if config.weight_bits == FLOAT_WEIGHTS else "dot" if chosen.circuits else "product"
+    other = {"relation": counts.code_bits(config, "k"), "value": config.affinity_bits}
+    for operator, dense in counts.dense_block(config).items():
+        point = counts.INPUTS[operator][0]
+        rate = 1.0 if rho is None else rho.rates.get((block, point), 1.0)
+        operands = (other.get(operator, config.weight_bits), counts.code_bits(config, point))
+        yield Operation(operator, _PART[operator], block, kind, rate * dense, dense, rho is not None, operands)
+    mixing = Mixing(config, block, Activities({}), chosen)
+    if chosen.circuits:
+        yield from mixing.row_circuits()
+    elif chosen.lookups_and_scaling:
+        yield from mixing.looked_up("lookup")
+    if chosen.everything_else:
+        yield from _stream(config, block)
 
 
 def dense(config: LapisConfig, chosen: Convention) -> list[Operation]:
     """What one image costs the dense network of the same shape."""
-    return [
-        *_ends(config, chosen, "patch", "mac"),
-        *(item for block in range(config.depth) for item in _dense_block(config, block, chosen)),
-        *_ends(config, chosen, "head", "mac"),
-    ]
+    blocks = (item for block in range(config.depth) for item in _dense_block(config, block, chosen))
+    return _with_ends(config, replace(chosen, patch_operands=None, head_operands=None), blocks)
 
 
-def _ends(config: LapisConfig, chosen: Convention, end: Literal["patch", "head"], kind: Kind) -> Iterator[Operation]:
-    """The layers around the blocks, dense in every network; only a quantized one has products of another kind."""
-    kind = kind if config.quantize else "mac"
-    if chosen.patch_and_head:
-        macs = counts.patch_embedding(config) if end == "patch" else counts.head(config)
-        yield _fixed("patch embedding" if end == "patch" else "head", end, None, kind, macs)
-    if chosen.everything_else and end == "patch" and not config.relative_position:
-        yield _fixed("position", "stream", None, "accumulate", config.tokens * config.width)
-    if chosen.everything_else and end == "head":
+def _with_ends(config: LapisConfig, chosen: Convention, blocks: Iterable[Operation]) -> list[Operation]:
+    """The blocks and the layers around them, dense in every network; only a quantized one multiplies integers there."""
+
+    def end(name: str, part: NetworkPart, macs: int, operands: tuple[int, int] | None) -> list[Operation]:
+        if not chosen.patch_and_head:
+            return []
+        if operands is None or not config.quantize:
+            return [_fixed(name, part, None, "mac", macs)]
+        return [_fixed(name, part, None, "product", macs, operands)]
+
+    counted = end("patch embedding", "patch", counts.patch_embedding(config), chosen.patch_operands)
+    if chosen.everything_else and not config.relative_position:
+        counted.append(_fixed("position", "stream", None, "accumulate", config.tokens * config.width))
+    counted += blocks
+    counted += end("head", "head", counts.head(config), chosen.head_operands)
+    if chosen.everything_else:
         if config.mean_pooling:
-            yield _fixed("pool", "stream", None, "accumulate", config.grid**2 * config.width)
-        yield from _norm(config.width, None, 1)
+            counted.append(_fixed("pool", "stream", None, "accumulate", config.grid**2 * config.width))
+        counted += _norm(config.width, None, 1)
+    return counted
 
 
 def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Iterator[Operation]:
@@ -252,5 +303,7 @@ def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float
             yield Operation(f"memory: {item.operator}", item.part, item.block, kind, read, round(read))
 
 
-def _fixed(operator: str, part: NetworkPart, block: int | None, kind: Kind, count: int) -> Operation:
-    return Operation(operator, part, block, kind, float(count), count)
+def _fixed(
+    operator: str, part: NetworkPart, block: int | None, kind: Kind, count: int, operands: tuple[int, int] = (8, 8)
+) -> Operation:
+    return Operation(operator, part, block, kind, float(count), count, operands=operands)

@@ -90,9 +90,7 @@ class Rule:
             )
         yield from mixing.code_sums()
         yield mixing.fixed("relation", "compare", mixing.channels)
-        yield mixing.fixed("affinity", "affinity", mixing.pairs)
-        yield mixing.fixed("row sum", "row_sum", mixing.pairs)
-        yield mixing.fixed("row scale", "row_exponent", mixing.rows)
+        yield from mixing.row_circuits()
         yield mixing.fixed("value", "weigh", mixing.channels)
 
     def projections(self, mixing: Mixing) -> int:
@@ -119,10 +117,7 @@ class Rule:
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:
         """One lookup per pair, and one scaling per pair, a shift where rows are scaled by powers of two."""
         if mixing.convention.lookups_and_scaling:
-            yield mixing.fixed("affinity", "lookup", mixing.pairs)
-            if mixing.convention.everything_else:
-                yield from mixing.row_sum_and_position()
-            yield mixing.row_scaling()
+            yield from mixing.looked_up("lookup")
 
     def values(self, mixing: Mixing) -> Iterator[Operation]:
         """The values weighted and summed, N^2 D."""

@@ -45,7 +45,7 @@ def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
 def energy_figure(estimate: Estimate, title: str = "") -> Figure:
     """The chart as a matplotlib figure."""
     ours = _by_operator([(row.operator, row.energy_mj) for row in estimate.rows])
-    dense = _by_operator([(row.operator, row.energy_mj) for row in estimate.dense_rows])
+    dense = _by_operator([(row.operator, row.energy_mj) for row in estimate.networks()["dense"]])
     names = [name for name in dict.fromkeys((*ours, *dense)) if ours.get(name) or dense.get(name)]
     ours["whole model"], dense["whole model"] = estimate.energy_mj, estimate.dense_energy_mj
     names.append("whole model")

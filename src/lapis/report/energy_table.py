@@ -2,91 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import Any
 
 from rich.table import Table
 
+from lapis.config import LapisConfig
 from lapis.energy.costs import Kind
-from lapis.energy.estimate import Estimate, PricedOperation
+from lapis.energy.counts import code_bits
+from lapis.energy.estimate import Estimate, Rival
+from lapis.energy.operations import Operation
 
 _KIND_NAMES: dict[Kind, str] = {
     "mac": "MAC",
     "accumulate": "add",
     "integer_accumulate": "int add",
-    "mac_8x16": "int 8x16",
-    "mac_16x16": "int 16x16",
-    "lookup": "lookup",
-    "scale": "scale",
-    "shift": "shift",
     "local_byte": "byte near",
     "global_byte": "byte far",
     "compare": "score lane",
     "affinity": "table",
-    "row_sum": "row sum",
     "row_exponent": "exponent",
     "weigh": "value lane",
 }
+_RIVALS: dict[Rival, str] = {"quantized": "quantized", "skipping": "zeros skipped", "dense": "dense"}
 
 # Nanojoules: rounding a few hundred rows like this does not change the digits that are quoted.
 _DIGITS = 6
 
 
-def printed_mj(rows: Iterable[PricedOperation]) -> Decimal:
+def printed_mj(rows: Iterable[Operation]) -> Decimal:
     """The sum of the rows' energies as they are printed."""
     return sum((Decimal(f"{row.energy_mj:.{_DIGITS}f}") for row in rows), Decimal(0))
 
 
 def operators(estimate: Estimate, per_block: bool = False) -> Table:
-    """Every operator with its count, kind, cost and energy, and that of the dense network; then the sums and ratios."""
-    ours = list(estimate.block_rows) if per_block else estimate.rows
-    dense = list(estimate.dense_block_rows) if per_block else estimate.dense_rows
-    table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", "dense mJ", left=(0, 3))
-    dense_left: dict[tuple[str, str, int | None], list[PricedOperation]] = {}
-    for row in dense:
-        dense_left.setdefault((row.operator, row.part, row.block), []).append(row)
-    for row in ours:
-        dense_rows = dense_left.pop((row.operator, row.part, row.block), [])
-        table.add_row(
-            _name(row),
-            "" if row.activity is None else f"{row.activity:.4f}",
-            f"{row.count / 1e6:.3f}",
-            _KIND_NAMES[row.kind],
-            f"{row.cost_pj:.4g}",
-            str(printed_mj([row])),
-            str(printed_mj(dense_rows)) if dense_rows else "",
-        )
-    for rows in dense_left.values():
-        table.add_row(f"{_name(rows[0])} (dense only)", "", "", "", "", "", str(printed_mj(rows)))
+    """Every operator with its count, kind, cost and energy, and that of each rival; then the sums and ratios."""
+    networks = list(estimate.networks(per_block).values())
+    columns = [f"{_RIVALS[rival]} mJ" for rival in estimate.rivals]
+    table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", *columns, left=(0, 3))
+    groups: dict[tuple[str, str, int | None], list[list[Operation]]] = {}
+    for number, rows in enumerate(networks):
+        for row in rows:
+            key = (row.operator, row.part, row.block)
+            groups.setdefault(key, [[] for _ in networks])[number].append(row)
+    for mine, *others in groups.values():
+        cells = [str(printed_mj(rows)) if rows else "" for rows in others]
+        for number, row in enumerate(mine):
+            activity = "" if row.activity is None else f"{row.activity:.4f}"
+            kind = f"int {row.operands[0]}x{row.operands[1]}" if row.kind == "product" else row.kind.replace("_", " ")
+            counted = (activity, f"{row.count / 1e6:.3f}", _KIND_NAMES.get(row.kind, kind), f"{row.cost_pj:.4g}")
+            table.add_row(_name(row), *counted, str(printed_mj([row])), *([] if number else cells))
+        if not mine:
+            first = next(rows[0] for rows in others if rows)
+            table.add_row(f"{_name(first)} (rivals only)", "", "", "", "", "", *cells)
     table.add_section()
     for name, part in (("attention path", "attention"), ("whole model", None)):
-        ours_mj = printed_mj(row for row in ours if part in (None, row.part))
-        dense_mj = printed_mj(row for row in dense if part in (None, row.part))
-        operations = sum(row.count for row in ours if part in (None, row.part)) / 1e6
-        table.add_row(name, "", f"{operations:.3f}", "", "", str(ours_mj), str(dense_mj), style="bold")
-        if ours_mj:
-            table.add_row("  times less", "", "", "", "", "", f"{dense_mj / ours_mj:.1f}x")
+        parts = [[row for row in rows if part in (None, row.part)] for rows in networks]
+        sums, count = [printed_mj(rows) for rows in parts], sum(row.count for row in parts[0])
+        table.add_row(name, "", f"{count / 1e6:.3f}", "", "", *map(str, sums), style="bold")
+        if sums[0]:
+            table.add_row("  rival / this", "", "", "", "", "", *(f"{other / sums[0]:.2f}x" for other in sums[1:]))
     return table
 
 
-def conventions(estimates: Iterable[Estimate]) -> Table:
-    """The same network under each convention."""
-    table = _table(
-        "convention", "attention mJ", "whole mJ", "dense mJ", "less", "what is counted", left=(0, 5), wrapped=(5,)
-    )
-    for estimate in estimates:
-        table.add_row(
-            estimate.convention.name,
-            f"{estimate.attention_mj:.4f}",
-            f"{estimate.energy_mj:.4f}",
-            f"{estimate.dense_energy_mj:.4f}",
-            f"{estimate.ratio:.1f}x",
-            estimate.convention.counted,
-        )
+def rival_records(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Every rival at every table of costs, the closest rival first."""
+    return [
+        {
+            "rival": rival,
+            "costs": made.costs.name,
+            "node": made.costs.node,
+            "mj": made.rival_mj(rival),
+            "energy_mj": made.energy_mj,
+            "ratio": made.against(rival),
+        }
+        for rival in _RIVALS
+        for made in reversed(estimates)
+        if rival in made.rivals
+    ]
+
+
+def rivals(estimates: Sequence[Estimate]) -> Table:
+    """How many times less energy than each rival, with both priced by the same table."""
+    config = estimates[0].config
+    widths = ""
+    if isinstance(config, LapisConfig):
+        widths = f", W{config.weight_bits}, {code_bits(config, 'attention_in')}-bit codes"
+    names = {"quantized": f"the same network, plain quantized{widths}", "skipping": "the same, zeros skipped"}
+    table = _table("rival", "costs", "rival mJ", "this mJ", "rival / this", left=(0, 1))
+    for found in rival_records(estimates):
+        less = "" if found["ratio"] is None else f"{found['ratio']:.2f}x"
+        name = names.get(found["rival"], f"dense, {found['node']}")
+        table.add_row(name, found["costs"], f"{found['mj']:.4f}", f"{found['energy_mj']:.4f}", less)
     return table
 
 
-def _name(row: PricedOperation) -> str:
+def conventions(estimates: Sequence[Estimate]) -> Table:
+    """The same network under each convention, and how many times less it takes than each rival."""
+    against = list(estimates[0].rivals)
+    columns = ["convention", "attention mJ", "whole mJ", *(f"{_RIVALS[rival]}" for rival in against), "what is counted"]
+    last = len(columns) - 1
+    table = _table(*columns, left=(0, last), wrapped=(last,))
+    for made in estimates:
+        less = ("-" if (ratio := made.against(rival)) is None else f"{ratio:.2f}x" for rival in against)
+        numbers = (f"{made.attention_mj:.4f}", f"{made.energy_mj:.4f}")
+        table.add_row(made.convention.name, *numbers, *less, made.convention.counted)
+    return table
+
+
+def _name(row: Operation) -> str:
     where = "" if row.block is None else f"{row.block:>2} "
     return f"{where}{row.part} {row.operator}" if row.operator == "membranes" else f"{where}{row.operator}"
 

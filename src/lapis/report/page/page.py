@@ -21,7 +21,7 @@ from lapis._util.files import write_atomically
 from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
 from lapis.energy import Estimate, estimate, side_by_side
-from lapis.energy.estimate import PricedOperation
+from lapis.energy.operations import Operation
 from lapis.relations import rule_of
 from lapis.report.page.evidence import describe_occlusion, rollout
 from lapis.report.page.explained import AttentionSource, Explained
@@ -231,7 +231,7 @@ def int8_ratio(config: LapisConfig, tally: Tally) -> float:
 
 def energy_rows(made: Estimate) -> dict[str, Any]:
     """The sums of an estimate, and for every operator our energy and that of the dense network."""
-    ours, dense = _by_operator(made.rows), _by_operator(made.dense_rows)
+    ours, dense = _by_operator(made.rows), _by_operator(made.networks()["dense"])
     return made.summary() | {
         "node": made.costs.node,
         "rows": [
@@ -245,7 +245,7 @@ def energy_rows(made: Estimate) -> dict[str, Any]:
     }
 
 
-def _by_operator(rows: list[PricedOperation]) -> dict[str, dict[str, Any]]:
+def _by_operator(rows: list[Operation]) -> dict[str, dict[str, Any]]:
     sums: dict[str, dict[str, Any]] = {}
     for row in rows:
         entry = sums.setdefault(row.operator, {"mj": 0.0, "count": 0.0, "kinds": []})
