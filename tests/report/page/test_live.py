@@ -266,7 +266,7 @@ def test_an_engine_that_answers_wrongly_is_not_used(
     page.evaluate("Lapis.ready")
     assert "(WebAssembly, 128-bit vectors)" in page.inner_text("footer")
     said = open_broken(page_with({"first_logits": [*right[:-1], str(int(right[-1]) + 1)]}))
-    assert "could not be read: no engine of this page gives the right answer in this browser" in said
+    assert "could not be read: no engine gives the right answer here" in said
 
 
 def test_a_damaged_network_in_the_page_is_one_clear_error(network: Network, open_broken: Callable[[str], str]) -> None:

@@ -1,8 +1,6 @@
 // The live page: pictures come from a file, the clipboard, the camera or the samples, and every panel follows.
 "use strict";
 
-// Larger pictures are more than the canvases of some phones hold.
-const MOST_PIXELS = 50e6;
 const CAMERA = { video: { facingMode: "environment", width: { ideal: 640 }, height: { ideal: 480 } }, audio: false };
 // The camera leaves time for hands and eyes between two pictures.
 const CAMERA_MILLISECONDS = 120;
@@ -19,58 +17,19 @@ Lapis.bytes = (text) => {
   return bytes;
 };
 
-/** A drawable thing as {pixels, width, height}: three bytes per pixel. */
-Lapis.pixels = (source, width, height) => {
-  if (!width || !height) throw new Error("it has no pixels");
-  if (width * height > MOST_PIXELS)
-    throw new Error(`it has ${width} x ${height} pixels; use at most ${MOST_PIXELS / 1e6} million`);
-  const pen = element("canvas", { width, height }).getContext("2d", { willReadFrequently: true });
-  pen.drawImage(source, 0, 0);
-  const { data } = pen.getImageData(0, 0, width, height);
-  const pixels = new Uint8Array(width * height * 3);
-  for (let n = 0, at = 0; n < data.length; n += 4) {
-    pixels[at++] = data[n];
-    pixels[at++] = data[n + 1];
-    pixels[at++] = data[n + 2];
-  }
-  return { pixels, width, height };
-};
-
-/** A picture file, turned as its camera was held and with the samples as they are stored. */
-Lapis.decode = async (file) => {
-  const drawn = await createImageBitmap(file, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch(() => {
-    throw new Error("it is not a picture that this browser reads; use PNG, JPEG or WebP");
-  });
-  try {
-    return Lapis.pixels(drawn, drawn.width, drawn.height);
-  } finally {
-    drawn.close();
-  }
-};
-
 /** A PNG that the page holds. */
-Lapis.decodeUrl = (url) => Lapis.decode(new Blob([Lapis.bytes(url.split(",")[1])], { type: "image/png" }));
+Lapis.decodeUrl = (url) => toPixels(Lapis.bytes(url.split(",")[1]));
 
 Lapis.Live = class {
   static async open(data) {
-    const { engine, name } = await Lapis.Live.findEngine(data);
-    const tables = await Lapis.tables(data);
+    const engine = await load(Lapis.bytes(data.file), {
+      engines: data.engines.map(({ name, code }) => ({ name, code: Lapis.bytes(code) })),
+      probe: Lapis.bytes(data.samples[0].image.split(",")[1]),
+      logits: data.first_logits,
+    });
     // The network is in the engine now.
-    const executor = `the C engine in this tab (WebAssembly, ${name})`;
-    return new Lapis.Live(engine, { ...data, engines: null, file: null, executor }, tables);
-  }
-
-  /** The first engine that this browser runs, and runs rightly: early relaxed vectors gave other products. */
-  static async findEngine({ engines, file, samples, first_logits: expected }) {
-    const [bytes, picture] = [Lapis.bytes(file), await Lapis.decodeUrl(samples[0].image)];
-    for (const { name, code } of engines) {
-      const module = Lapis.bytes(code);
-      if (!WebAssembly.validate(module)) continue;
-      const engine = await Lapis.Engine.open(module, bytes);
-      const { integers } = engine.run(engine.prepare(picture));
-      if (integers.join() === expected.join()) return { engine, name };
-    }
-    throw new Error("no engine of this page gives the right answer in this browser");
+    const executor = `the C engine in this tab (WebAssembly, ${engine.engine})`;
+    return new Lapis.Live(engine, { ...data, engines: null, file: null, executor }, await Lapis.tables(data));
   }
 
   constructor(engine, data, tables) {
@@ -175,7 +134,7 @@ Lapis.Live = class {
   }
 
   takeFile(file, name = file?.name) {
-    if (file) this.take(() => Lapis.decode(file), name);
+    if (file) this.take(() => toPixels(file), name);
   }
 
   /** Explain the picture that `decode` gives; what goes wrong is said, and the page stays as it was. */
@@ -276,7 +235,7 @@ Lapis.Live = class {
     if (!this.stream) return;
     const video = byId("video");
     if (video.videoWidth) {
-      const run = this.explain(Lapis.pixels(video, video.videoWidth, video.videoHeight), "camera");
+      const run = this.explain(draw(video), "camera");
       run.data.rolloutSays = "The rollout waits until the camera stops.";
       run.data.evidenceSays = "The evidence takes many runs and waits until the camera stops.";
       this.page.show(run);
