@@ -22,7 +22,7 @@ from PIL import Image
 
 import lapis
 from lapis import Session
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.preprocess import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
