@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import native_ops
 from benchmarks.common import (
     Several,
     deliver,
@@ -41,11 +42,8 @@ from lapis.config import preset
 from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate
-from lapis.ops.attention import native as attention_native
 from lapis.ops.attention import reference as attention_reference
 from lapis.ops.distance import eager, reference, torch_native
-from lapis.ops.distance import native as l1_native
-from lapis.ops.integer_attention import native as integer_native
 from lapis.ops.integer_attention import reference as integer_reference
 from lapis.ops.lsq import eager as lsq_eager
 from lapis.ops.lsq import torch_native as lsq_native
@@ -163,13 +161,13 @@ def _distance(size: Size, q: Any, k: Any, threads: int) -> Task:
         "distance",
         str(size),
         {
-            "lapis u8 codes": lambda: l1_native.l1_distance(q, k, threads),
+            "lapis u8 codes": lambda: native_ops.l1_distance(q, k, threads),
             "lapis fp32 codes": lambda: torch_native.l1_distance(q_real, k_real),
             "torch.cdist p=1": lambda: torch.cdist(q_real, k_real, p=1.0),
             "fp32 batched matmul": lambda: q_real @ k_real.transpose(-1, -2),
         },
         lambda: _require(
-            (l1_native.l1_distance(q[:1], k[:1]) == reference.l1_distance(q[:1], k[:1])).all(), "distance"
+            (native_ops.l1_distance(q[:1], k[:1]) == reference.l1_distance(q[:1], k[:1])).all(), "distance"
         ),
         {"torch.cdist p=1": 30.0, "fp32 batched matmul": 2.0},
     )
@@ -209,10 +207,10 @@ def _attention(size: Size, q: Any, k: Any, v: Any, threads: int) -> Task:
     q_real, k_real, v_real = (torch.from_numpy(x).float() for x in (q, k, v))
 
     def fused() -> Any:
-        return attention_native.attention(q, k, values, tau, "pow2", threads=threads)
+        return native_ops.attention(q, k, values, tau, "pow2", threads=threads)
 
     def integers() -> Any:
-        return integer_native.integer_attention(q, k, v, tables, threads=threads)
+        return native_ops.integer_attention(q, k, v, tables, threads=threads)
 
     def check() -> None:
         expected = attention_reference.attention(q[:1], k[:1], v[:1], tau, "pow2")

@@ -28,8 +28,7 @@ from lapis.deploy.thresholds import layer_thresholds
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention
 from lapis.nn.attention import join_heads
-from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.quantizer import ActivationQuantizer, Linear, required
 from lapis.nn.relations import Relation
 from lapis.ops.tensors import silence
 

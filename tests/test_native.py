@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.native_ops import l1_distance, l1_distance_backward
 from lapis import native
 from lapis.errors import LapisError
-from lapis.ops.distance.native import l1_distance, l1_distance_backward
 
 SOURCES = Path(__file__).resolve().parents[1] / "csrc"
 needs_library = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.describe()}")
@@ -26,7 +26,9 @@ needs_library = pytest.mark.skipif(not native.available(), reason=f"no native ke
 
 def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "LAPIS_ISA"} | variables
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=SOURCES.parent, check=False
+    )
 
 
 @needs_library
@@ -155,7 +157,7 @@ def test_calls_from_many_python_threads_do_not_disturb_each_other() -> None:
 
 FORK = """
 import os, numpy as np
-from lapis.ops.distance.native import l1_distance
+from benchmarks.native_ops import l1_distance
 x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
 before = l1_distance(x, x, threads=2)
 child = os.fork()
@@ -177,7 +179,7 @@ SHARED = """
 import os, numpy as np, torch
 import lapis.ops.tensors
 from lapis import native
-from lapis.ops.distance.native import l1_distance
+from benchmarks.native_ops import l1_distance
 x = np.random.default_rng(0).integers(0, 16, (16, 100, 64), dtype=np.uint8)
 alone = l1_distance(x, x)
 torch.set_num_threads(2)

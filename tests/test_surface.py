@@ -128,6 +128,8 @@ def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
     assert pack.load(packed).config.depth == models.load(packed).config.depth == Session(packed).config.depth == 1
     save_network(checkpoint, LapisViT(small_config()))
     assert load_network(checkpoint).config == models.load(checkpoint).config == small_config()
+    LapisViT(small_config()).save_pretrained(kind(place / "folder"))
+    assert LapisViT.from_pretrained(kind(place / "folder")).config == small_config()
     make("deit_tiny.safetensors", place)
     assert load_backbone(kind(place / "deit_tiny.safetensors")).config.width == 192
 
@@ -164,6 +166,7 @@ def _pages(place: Path, kind: Callable[[Path], str | Path]) -> None:
 # Every argument of the surface that is a path, and the test that gives it.
 TAKES_PATHS = {
     "lapis.Session:model": _networks,
+    "lapis.nn.LapisViT.save_pretrained:folder": _networks,
     "lapis.nn.load_backbone:source": _networks,
     "lapis.nn.load_network:path": _networks,
     "lapis.nn.save_network:path": _networks,

@@ -20,9 +20,8 @@ from lapis.deploy.network import Layer
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.nn.attention import Attention
-from lapis.nn.linear import Linear
 from lapis.nn.pixels import normalise
-from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.quantizer import ActivationQuantizer, Linear, required
 from lapis.nn.relations import with_tau
 from lapis.ops.attention.reference import weights as attention_weights
 from lapis.preprocess import Preprocess

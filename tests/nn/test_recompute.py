@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lapis.nn import LapisViT
-from lapis.nn.model import PatchEmbed
-from lapis.nn.recompute import recomputing
+from lapis.nn.model import PatchEmbed, recomputing
 from tests.networks import small_config, small_model
 
 CHANGES: list[dict[str, Any]] = [

@@ -14,12 +14,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks import native_ops as native
 from lapis.codes import pow2_exponent
 from lapis.config import RowScale
 from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
-from lapis.ops.attention import eager, native, reference
-from lapis.ops.integer_attention import native as integer_native
+from lapis.ops.attention import eager, reference
 from lapis.ops.integer_attention import reference as integer_reference
 
 from .shapes import SHAPES, codes
@@ -94,9 +94,7 @@ def test_integer_attention_equals_the_reference(isa: str, shape: tuple[int, int,
     x = case(shape)
     tables = tables_of(x["tau"], shape[2] * shape[3] + 12)
     arrays = (x["q"], x["k"], x["v"], tables, x["delay"])
-    for made, true in zip(
-        integer_native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True
-    ):
+    for made, true in zip(native.integer_attention(*arrays), integer_reference.integer_attention(*arrays), strict=True):
         assert made.dtype == true.dtype
         assert np.array_equal(made, true)
 
@@ -110,7 +108,7 @@ def test_any_shape_is_exact_in_integers(isa: str, n: int, m: int, c: int, window
     q, k, v = (codes(seed + i, (2, rows, c), window) for i, rows in enumerate((n, m, m)))
     delay = np.random.default_rng(seed).integers(0, 30, (2, n, m))
     tables = tables_of([tau, 2 * tau], c * window + 30)
-    made = integer_native.integer_attention(q, k, v, tables, delay)
+    made = native.integer_attention(q, k, v, tables, delay)
     true = integer_reference.integer_attention(q, k, v, tables, delay)
     assert all(np.array_equal(a, b) for a, b in zip(made, true, strict=True))
 
@@ -122,7 +120,7 @@ def test_heads_inside_tokens_need_no_copy(isa: str) -> None:
     true = reference.attention(q, k, v, tau, "exact")
     assert np.abs(native.attention(q, k, v, tau, "exact") - true).max() < 1e-5
     tables = tables_of(tau, 40 * 15 + 1)
-    made, wanted = (f(q, k, v, tables) for f in (integer_native.integer_attention, integer_reference.integer_attention))
+    made, wanted = (f(q, k, v, tables) for f in (native.integer_attention, integer_reference.integer_attention))
     assert np.array_equal(made[0], wanted[0])
 
 
@@ -133,14 +131,14 @@ def test_threads_change_no_bit(isa: str, threads: int) -> None:
     assert np.array_equal(run(x, "pow2", threads), run(x, "pow2"))
     tables = tables_of(x["tau"], 64 * 15 + 12)
     arrays = (x["q"], x["k"], x["v"], tables, x["delay"])
-    one, many = (integer_native.integer_attention(*arrays, threads=t) for t in (1, threads))
+    one, many = (native.integer_attention(*arrays, threads=t) for t in (1, threads))
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
 
 def test_distances_outside_the_table_are_refused(isa: str) -> None:
     q, k = np.zeros((1, 1, 3, 8), np.uint8), np.full((1, 1, 4, 8), 15, np.uint8)
     with pytest.raises(LapisError, match="outside the affinity table"):
-        integer_native.integer_attention(q, k, k, tables_of([5.0], 8 * 15))
+        native.integer_attention(q, k, k, tables_of([5.0], 8 * 15))
     with pytest.raises(LapisError, match="tables end at 119"):
         integer_reference.integer_attention(q, k, k, tables_of([5.0], 8 * 15))
 
@@ -150,9 +148,9 @@ def test_sums_that_could_overflow_are_refused(isa: str) -> None:
     k = np.zeros((1, 1, 5000, 4), np.uint8)
     tables = tables_of([5.0], 4)
     with pytest.raises(LapisError, match="at most 4369 keys"):
-        integer_native.integer_attention(q, k, k + 15, tables)
+        native.integer_attention(q, k, k + 15, tables)
     assert (
-        integer_native.integer_attention(q, k, k + 13, tables)[0].max() == 5000 * 16384 * 13
+        native.integer_attention(q, k, k + 13, tables)[0].max() == 5000 * 16384 * 13
     )  # an affinity of one reads 2**14
 
 
@@ -181,8 +179,7 @@ def test_integer_rows_have_the_exponent_of_real_ones() -> None:
 
 LINEAR_MEMORY = """
 import resource, numpy as np
-from lapis.ops.attention.native import attention
-from lapis.ops.integer_attention.native import integer_attention
+from benchmarks.native_ops import attention, integer_attention
 from lapis.deploy.leak import tables_of
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 n, c = 4096, 32

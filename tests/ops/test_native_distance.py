@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks import native_ops as native
 from lapis.errors import LapisError
-from lapis.ops.distance import native, reference
+from lapis.ops.distance import reference
 
 from .shapes import SHAPES, codes
 

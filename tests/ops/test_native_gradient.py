@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks import native_ops as native
 from lapis.errors import LapisError
-from lapis.ops.distance import eager, native
+from lapis.ops.distance import eager
 
 from .shapes import SHAPES, codes
 

@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks import native_ops as native
 from lapis.errors import LapisError
-from lapis.ops.lsq import eager, native
+from lapis.ops.lsq import eager
 
 Float = npt.NDArray[np.float32]
 SIZES = (1, 7, 8, 9, 1000, 16384, 16385, 70001)

@@ -12,8 +12,7 @@ from lapis.convert import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
 from lapis.nn.block import Block
-from lapis.nn.linear import Linear
-from lapis.nn.quantizer import required
+from lapis.nn.quantizer import Linear, required
 from lapis.nn.relations import with_tau
 from lapis.pack import save
 from lapis.train.start import start_network

@@ -28,8 +28,7 @@ from lapis.deploy.schema import MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, code_distanc
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.block import Block as TrainedBlock
-from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.quantizer import ActivationQuantizer, Linear, required
 from lapis.preprocess import Preprocess
 
 Float64 = npt.NDArray[np.float64]

@@ -16,9 +16,8 @@ from lapis.config import LapisConfig
 from lapis.deploy.ladder import ladder_grid
 from lapis.deploy.network import Block, Layer, Network, Norm
 from lapis.nn.block import Block as TrainedBlock
-from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
-from lapis.nn.quantizer import ActivationQuantizer, Calibrated, required
+from lapis.nn.quantizer import ActivationQuantizer, Calibrated, Linear, required
 
 Float64 = npt.NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """Networks for training: torch modules built from a `LapisConfig`."""
 
+from lapis.nn.attention import LapisAttention, replace_attention
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import save_network
-from lapis.nn.drop_in import LapisAttention, replace_attention
 from lapis.nn.model import LapisViT, load_network
 from lapis.nn.pretrained import import_timm, load_backbone
 from lapis.nn.quantizer import ActivationQuantizer, Calibrated

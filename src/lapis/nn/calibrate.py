@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention, softmax_attention
-from lapis.nn.linear import Linear
-from lapis.nn.quantizer import ActivationQuantizer, Calibrated
+from lapis.nn.quantizer import ActivationQuantizer, Calibrated, Linear
 
 
 @torch.no_grad()

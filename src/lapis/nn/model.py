@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from typing_extensions import Self
 
+from lapis import hub
+from lapis._util.files import new_folder, write_text
 from lapis.config import NORM_EPS, LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn.block import Block
-from lapis.nn.checkpoint import read_network
+from lapis.nn.checkpoint import read_network, save_network
 from lapis.nn.quantizer import ActivationQuantizer
-from lapis.nn.recompute import recomputed
-from lapis.nn.shared import Shared
+from lapis.preprocess import Preprocess
 from lapis.trace import Trace, Watched
+
+# The timm model that takes every field of a configuration; see `lapis.nn.timm_models`.
+ARCHITECTURE = "lapis_vit"
+# What timm calls some fields of a configuration.
+TIMM_NAMES = {"classes": "num_classes", "image_size": "img_size", "image_channels": "in_chans"}
+# A backward pass on a GPU runs in a thread of its own.
+_thread = threading.local()
+
+
+def recomputing() -> bool:
+    """Whether this thread computes a block for the second time."""
+    return getattr(_thread, "again", False)
+
+
+def recomputed(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """block(x), of which only x is kept for the backward pass: the same gradients, for a third more work.
+
+    What a block does besides computing, such as telling an observer what it saw, happens twice; see `recomputing`.
+    """
+    result: Tensor = checkpoint(block, x, use_reentrant=False, context_fn=lambda: (nullcontext(), _second_time()))
+    return result
+
+
+@contextmanager
+def _second_time() -> Iterator[None]:
+    _thread.again = True
+    try:
+        yield
+    finally:
+        _thread.again = False
 
 
 class Tapped(NamedTuple):
@@ -42,20 +80,22 @@ class PatchEmbed(nn.Module):
         return patches.flatten(2).transpose(1, 2)
 
 
-class LapisViT(Shared):
+class LapisViT(nn.Module):
     """images (B, 3, S, S)  ->  logits (B, classes).
 
     `forward` classifies; `watch` also returns the trace of all measuring points; `tap` also returns the tokens after
     chosen blocks, for distillation. `drop_path_rate` is the share of residual additions that training skips in the last
     block (stochastic depth); it rises linearly from 0 in the first. With `recompute`, blocks are
     computed again in the backward pass, which saves memory. The methods below `forward_features` have the names and
-    meanings that timm's models give them.
+    meanings that timm's models give them. `about` is what its file records beside the configuration, such as
+    preprocessing and class names. A folder of `save_pretrained` holds `model.safetensors`, a checkpoint as training
+    writes it, and `config.json`, which timm reads.
     """
 
     def __init__(self, config: LapisConfig, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.config = config
-        self.about = {}
+        self.about: dict[str, Any] = {}
         self.recompute = False
         self.patch_embed = PatchEmbed(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
@@ -180,6 +220,48 @@ class LapisViT(Shared):
         """Parameters that are no weights: tokens, positions, quantizer steps and what relations learn."""
         return {name for name, _ in self.named_parameters() if not name.endswith((".weight", ".bias"))}
 
+    @classmethod
+    def from_pretrained(cls, source: str | Path) -> Self:
+        """The network that `save_pretrained` wrote to a folder, or that `ORG/NAME` holds on the hub; to evaluate."""
+        folder = Path(source)
+        if folder.is_dir():
+            path = folder / hub.CHECKPOINT_FILE
+            if not path.is_file():
+                raise LapisError(f"{folder} holds no {hub.CHECKPOINT_FILE}; name a folder that save_pretrained wrote")
+        else:
+            path = _fetch_checkpoint(str(source))
+        model, about = read_network(path, cls)
+        model.about = about
+        return model
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the network to a folder, with the configuration that timm's loaders read."""
+        folder = Path(folder)
+        with new_folder(folder):
+            save_network(folder / hub.CHECKPOINT_FILE, self, self.about)
+            write_text(folder / hub.CONFIG_FILE, json.dumps(timm_config(self), indent=1) + "\n")
+
+    def push_to_hub(
+        self,
+        repository: str,
+        private: bool | None = None,
+        token: str | None = None,
+        message: str = "Upload a Lapis network",
+    ) -> str:
+        """Upload what `save_pretrained` writes to `ORG/NAME` on the hub, and return the repository's address."""
+        hub.require(repository)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return hub.upload(Path(folder), repository, private, token, message)
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """How images are prepared: as its file says, else by ImageNet's rule."""
+        known = self.about.get("preprocess")
+        rule = Preprocess(self.config.image_size) if known is None else Preprocess.from_dict(known)
+        # A network that was built at another size keeps the rest of the rule.
+        return dataclasses.replace(rule, size=self.config.image_size)
+
     def _run(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> Tapped:
         x, features = self._tokens(images, trace, taps)
         return Tapped(self.head(self.pool(x)), features)
@@ -227,6 +309,25 @@ class LapisViT(Shared):
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos_embed is not None:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
+
+
+def timm_config(model: LapisViT) -> dict[str, Any]:
+    """What timm needs to build the network and to prepare images for it."""
+    arguments = {TIMM_NAMES.get(name, name): value for name, value in model.config.to_dict().items()}
+    named = {"label_names": model.about["class_names"]} if model.about.get("class_names") else {}
+    return {
+        "architecture": ARCHITECTURE,
+        "num_classes": model.num_classes,
+        "num_features": model.num_features,
+        "model_args": arguments,
+        "pretrained_cfg": {**model.default_cfg, **named},
+    }
+
+
+def _fetch_checkpoint(source: str) -> Path:
+    name = hub.parse(source)
+    revision = "" if name.revision is None else f"@{name.revision}"
+    return hub.fetch(f"{hub.PREFIX}{name.repository}/{name.file or hub.CHECKPOINT_FILE}{revision}")
 
 
 def load_network(path: str | Path) -> LapisViT:

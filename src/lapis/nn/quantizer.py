@@ -1,4 +1,4 @@
-"""Learned step size quantizers for activations and weights.
+"""Learned step size quantizers for activations and weights, and linear layers with them.
 
 A step is stored as its logarithm: it stays positive, and an optimizer's update acts relative to its size, which spans
 two orders of magnitude between an activation and a 6-bit weight.
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lapis.config import Coding, LapisConfig
+from lapis.config import FLOAT_WEIGHTS, Coding, LapisConfig
 from lapis.errors import LapisError
 from lapis.ops.lsq.eager import plain_codes
 from lapis.ops.lsq.torch_native import lsq_codes, lsq_value
@@ -76,7 +77,7 @@ class ActivationQuantizer(Quantizer):
     """z = clamp(floor((x - o)/s + 1/2), low, T), or 0 where |z| < min_code; one step (and offset) per measuring point.
 
     low is 0, or -T where `signed`; o is learned where `offset` and absent otherwise. An observer, where there is
-    one, sees what comes in, except in a compiled block; where a block is computed again (`lapis.nn.recompute`) it sees
+    one, sees what comes in, except in a compiled block; where a block is computed again (`recomputed`) it sees
     it again.
     """
 
@@ -192,6 +193,18 @@ class WeightQuantizer(Quantizer):
             best_error = torch.minimum(error, best_error)
         self.log_step.copy_(best.log())
         self.mark_ready()
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b, with W on a learned integer grid where `bits` is below 32."""
+
+    def __init__(self, inputs: int, outputs: int, bits: int) -> None:
+        super().__init__(inputs, outputs)
+        self.quantizer = None if bits == FLOAT_WEIGHTS else WeightQuantizer(outputs, bits)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight if self.quantizer is None else self.quantizer(self.weight)
+        return F.linear(x, weight, self.bias)
 
 
 def _sample(x: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention
 from lapis.nn.calibrate import calibrate, calibrate_weights
-from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
+from lapis.nn.quantizer import Linear
 from lapis.nn.relations import Pairwise
 
 # The search for a rotation: Adam on the entries of a skew-symmetric matrix.

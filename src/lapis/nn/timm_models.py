@@ -13,9 +13,8 @@ from typing import Any
 from timm.models import load_pretrained, register_model
 
 from lapis.config import PRESETS, LapisConfig
-from lapis.nn.model import LapisViT
+from lapis.nn.model import ARCHITECTURE, TIMM_NAMES, LapisViT
 from lapis.nn.pretrained import load_backbone
-from lapis.nn.shared import ARCHITECTURE, TIMM_NAMES
 from lapis.preprocess import Preprocess
 
 # Arguments that timm passes by default and that Lapis does not use.

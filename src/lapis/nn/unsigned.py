@@ -17,9 +17,8 @@ from torch import Tensor
 from lapis.config import Coding, LapisConfig
 from lapis.nn.block import Block
 from lapis.nn.calibrate import calibrate
-from lapis.nn.linear import Linear
 from lapis.nn.model import LapisViT
-from lapis.nn.quantizer import ActivationQuantizer, required
+from lapis.nn.quantizer import ActivationQuantizer, Linear, required
 from lapis.nn.rotation import find_positive_values
 from lapis.relations import rule_of
 

@@ -1,13 +1,12 @@
-"""Operations as pure functions: arrays in, arrays out, numpy or torch, on the fastest variant that fits.
+"""Operations as pure functions: numpy arrays in, numpy arrays out, or tensors in, tensors out.
 
 Each operation has a folder; the module in it is the variant, the function name is the operation:
 
 reference.py     numpy, short enough to check by eye
 eager.py         torch, differentiable, any device
-native.py        numpy arrays through the native library
 torch_native.py  torch operators over the native library, falling back to eager
 
-What this package exports picks the variant from the arrays that it is given.
+What this package exports takes the reference for arrays, and for tensors the fastest variant that fits.
 """
 
 from lapis.ops.attention import attention, attention_spikes

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from lapis.config import MinCodeByPoint
-from lapis.nn.model import LapisViT
+from lapis.nn.model import LapisViT, recomputing
 from lapis.nn.quantizer import ActivationQuantizer
-from lapis.nn.recompute import recomputing
 from lapis.ops.lsq.eager import plain_codes
 from lapis.train.distributed import Processes
 from lapis.train.recipe import DRIVING, Sparsity

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from lapis import native as library
 from lapis.config import RowScale
-from lapis.ops.arrays import is_tensor, shared_u8
-from lapis.ops.attention import native, reference
+from lapis.ops.arrays import is_tensor
+from lapis.ops.attention import reference
 
 
 def attention(q: Any, k: Any, v: Any, tau: Any, row_scale: RowScale = "pow2", delay: Any = None) -> Any:
-    """Y_i = sum_j W_ij v_j, ln A_ij = -(D_ij + delay_ij) / tau_h, in float32.
+    """Y_i = sum_j W_ij v_j, ln A_ij = -(D_ij + delay_ij) / tau_h.
 
     q, k (..., H, N, C) integer-valued codes, v (..., H, M, C) codes or values, tau (H,) or a single value,
     delay (H, N, M) nonnegative integers  ->  (..., H, N, C).
@@ -22,10 +19,7 @@ def attention(q: Any, k: Any, v: Any, tau: Any, row_scale: RowScale = "pow2", de
         from lapis.ops.attention import torch_native
 
         return torch_native.attention(q, k, v, tau, row_scale, delay)
-    codes = shared_u8(q, k) if library.available() and np.shape(v)[-1:] == np.shape(q)[-1:] else None
-    if codes is None:
-        return reference.attention(q, k, v, tau, row_scale, delay).astype(np.float32)
-    return native.attention(*codes, v, tau, row_scale, delay)
+    return reference.attention(q, k, v, tau, row_scale, delay)
 
 
 def attention_spikes(q: Any, k: Any, v: Any, tau: Any, row_scale: RowScale = "pow2", delay: Any = None) -> Any:

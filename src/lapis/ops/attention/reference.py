@@ -1,7 +1,8 @@
-"""Laplacian attention on codes, and the same on spike trains."""
+"""Laplacian attention on codes, and the same on spike trains; the tables that the native kernel reads."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from lapis.spikes import first_spike
 
 Float = npt.NDArray[np.float64]
 Delay = ArrayLike | None
+# Beyond this, a table of the head's affinities no longer fits any cache, and no network of ours comes near.
+LARGEST_TABLE = 1 << 24
 
 
 def weights(q: ArrayLike, k: ArrayLike, tau: ArrayLike, row_scale: RowScale, delay: Delay = None) -> Float:
@@ -60,3 +63,22 @@ def readout(y_steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
     window = y_steps.shape[0]
     remaining = window - np.arange(window)
     return np.tensordot(remaining, y_steps, axes=(0, 0))
+
+
+def float_tables(tau: Float, size: int) -> tuple[npt.NDArray[np.float32], Float]:
+    """exp(-d/tau_h) for d < size, as float32 (H, size), and the same times a power of two that puts it in [1, 2)."""
+    if not 1 <= size <= LARGEST_TABLE:
+        raise LapisError(f"a table of {size} distances was asked; 1..{LARGEST_TABLE} are possible")
+    log2 = np.arange(size) * (-1 / math.log(2)) / tau[:, None]
+    table = np.exp2(log2).astype(np.float32)
+    # A subnormal weighs nothing beside the row's nearest key, and costs a slow path in every multiplication.
+    table[table < np.finfo(np.float32).tiny] = 0
+    return table, np.exp2(log2 - np.floor(log2))
+
+
+def check_heads(tau: ArrayLike, heads: int) -> Float:
+    """Tau as (H,); a single value serves every head."""
+    checked = check_tau(tau)
+    if checked.ndim > 1 or checked.size not in (1, heads):
+        raise LapisError(f"tau has shape {checked.shape}; give one value or one for each of {heads} heads")
+    return np.array(np.broadcast_to(checked.reshape(-1), (heads,)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from lapis import native
 from lapis.config import RowScale
 from lapis.ops.arrays import check_pair, check_values
-from lapis.ops.attention.native import check_heads, float_tables
+from lapis.ops.attention.reference import check_heads, float_tables
 from lapis.ops.distance.torch_native import l1_distance
 from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.row_scale.eager import log_affinity, scale_rows

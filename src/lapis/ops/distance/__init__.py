@@ -1,12 +1,11 @@
-"""Distances of codes on the fastest variant that fits: q (..., N, C) and k (..., M, C)  ->  (..., N, M)."""
+"""Distances of codes: q (..., N, C) and k (..., M, C)  ->  (..., N, M), of numpy arrays or tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lapis import native as library
-from lapis.ops.arrays import is_tensor, shared_u8
-from lapis.ops.distance import native, reference
+from lapis.ops.arrays import is_tensor
+from lapis.ops.distance import reference
 
 
 def l1_distance(q: Any, k: Any) -> Any:
@@ -15,8 +14,7 @@ def l1_distance(q: Any, k: Any) -> Any:
         from lapis.ops.distance import torch_native
 
         return torch_native.l1_distance(q, k)
-    codes = shared_u8(q, k) if library.available() else None
-    return reference.l1_distance(q, k) if codes is None else native.l1_distance(*codes)
+    return reference.l1_distance(q, k)
 
 
 def hamming_distance(q: Any, k: Any) -> Any:
@@ -25,8 +23,7 @@ def hamming_distance(q: Any, k: Any) -> Any:
         from lapis.ops.distance import torch_native
 
         return torch_native.hamming_distance(q, k)
-    codes = shared_u8(q, k) if library.available() else None
-    return reference.hamming_distance(q, k) if codes is None else native.hamming_distance(*codes)
+    return reference.hamming_distance(q, k)
 
 
 def squared_distance(q: Any, k: Any) -> Any:

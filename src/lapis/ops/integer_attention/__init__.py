@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from lapis import native as library
-from lapis.ops.arrays import is_tensor, shared_u8
-from lapis.ops.integer_attention import native, reference
+from lapis.ops.arrays import is_tensor
+from lapis.ops.integer_attention import reference
 from lapis.ops.integer_attention.reference import AffinityTables
 
 
@@ -22,7 +19,4 @@ def integer_attention(q: Any, k: Any, v: Any, tables: AffinityTables, delay: Any
         from lapis.ops.integer_attention import eager
 
         return eager.integer_attention(q, k, v, tables, delay)
-    codes = shared_u8(q, k) if library.available() else None
-    if codes is None or np.min(v, initial=0) < 0 or np.shape(v)[-1:] != np.shape(q)[-1:]:
-        return reference.integer_attention(q, k, v, tables, delay)
-    return native.integer_attention(*codes, v, tables, delay)
+    return reference.integer_attention(q, k, v, tables, delay)

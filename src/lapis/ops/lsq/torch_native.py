@@ -15,8 +15,10 @@ from lapis import native
 from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.lsq import eager
 from lapis.ops.lsq.eager import Gradients
-from lapis.ops.lsq.native import CodeRange
 from lapis.ops.tensors import served_natively, threads
+
+# The lowest, the highest and the minimum code that fires.
+CodeRange = tuple[float, float, float]
 
 
 def lsq_value(
