@@ -1,6 +1,7 @@
 """Time the deployed engine: a packed file of yours, or two shapes beside PyTorch, ONNX Runtime and OpenVINO.
 
 python -m benchmarks.engine --model FILE --threads 1,2 --batch 1,8
+python -m benchmarks.engine --model lapis_tiny.imagenet --beside deit_tiny.safetensors --threads 1 --batch 1
 python -m benchmarks.engine --shape small --engine lapis,torch
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
 """
@@ -39,7 +40,7 @@ from benchmarks.contenders import CONTENDERS, OURS, SPARSE, SPARSE_DENSE, Worklo
 from benchmarks.load import beside_load
 from benchmarks.networks import SHAPES
 from benchmarks.workers import BenchLog, prepare, workers
-from lapis import Session
+from lapis import Session, models
 from lapis.data.packaged import load_sample
 from lapis.preprocess import Pixels
 
@@ -66,17 +67,17 @@ class ModelRow:
     p50_ms: float
     p95_ms: float
     images_per_s: float
-    decode_p50_ms: float
-    decode_p95_ms: float
-    load_s: float
-    weights_mb: float
-    working_mb: float
+    decode_p50_ms: float | None = None
+    decode_p95_ms: float | None = None
+    load_s: float | None = None
+    weights_mb: float | None = None
+    working_mb: float | None = None
 
 
 def time_model(
-    model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False
+    model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False, dense: str = ""
 ) -> list[ModelRow]:
-    """Time a model on packaged pictures; all threads and batches take turns."""
+    """Time a model on packaged pictures, and `dense` in PyTorch beside it; all threads and batches take turns."""
     sample = load_sample().images
     sessions, load_s = {}, {}
     for count in threads:
@@ -85,6 +86,7 @@ def time_model(
         sessions[count].run(sample[:1])
         load_s[count] = time.perf_counter() - start
     first = next(iter(sessions.values()))
+    rival = models.load(dense).torch().eval() if dense else None
     encoded = BytesIO()
     Image.fromarray(sample[0]).save(encoded, "png")
     decoding = partial(first.read, encoded.getvalue())
@@ -94,6 +96,9 @@ def time_model(
         (count, batch): _runner(sessions[count], pixels[batch]) for count in threads for batch in batches
     }
     calls[DECODE] = decoding
+    if rival is not None:
+        # A negative number of threads is PyTorch's.
+        calls |= {(-count, batch): partial(_run_torch, rival, count, pixels[batch]) for count, batch in [*calls][:-1]}
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
@@ -102,6 +107,9 @@ def time_model(
     rows = []
     for count, batch in turns:
         p50, p95 = _percentiles(turns[count, batch])
+        if count < 0:
+            rows.append(ModelRow(dense, "torch fp32", -count, batch, p50, p95, round(1e3 / p50, 1)))
+            continue
         memory = sessions[count].memory()
         rows.append(
             ModelRow(
@@ -125,6 +133,15 @@ def time_model(
 def _runner(session: Session, pixels: Pixels) -> Callable[[], Any]:
     """A run on pixels as the network takes them; `Session.run` might crop and resize them once more."""
     return partial(session.run if session._engine is None else session._engine.run, pixels)
+
+
+def _run_torch(model: Any, threads: int, pixels: Pixels) -> None:
+    """The dense network in FP32, without normalising the pixels, which is folded into ours."""
+    import torch
+
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        model(torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255)
 
 
 def _milliseconds(call: Callable[[], Any], images: int) -> float:
@@ -219,6 +236,7 @@ def compare_engines(
 
 @click.command()
 @click.option("--model", help="Time this packed file, packaged name or run, instead of comparing engines.")
+@click.option("--beside", "dense", default="", help="With --model: time this dense network in PyTorch too.")
 @click.option("--low-memory", is_flag=True, help="With --model: weights stay in 6 bits.")
 @click.option(
     "--shape", "shapes", type=Several(click.Choice(list(SHAPES))), default=",".join(SHAPES), show_default=True,
@@ -240,8 +258,9 @@ def compare_engines(
 )  # fmt: skip
 @output_options
 def command(
-    model: str | None, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...], threads: tuple[int, ...],
-    batches: tuple[int, ...], load: float, rounds: int | None, as_json: bool, out: Path | None,
+    model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...],
+    threads: tuple[int, ...], batches: tuple[int, ...], load: float, rounds: int | None, as_json: bool,
+    out: Path | None,
 ) -> None:  # fmt: skip
     """Time the deployed engine on a packed file, or beside other engines.
 
@@ -255,7 +274,7 @@ def command(
       python -m benchmarks.engine --shape small --threads 1 --batch 1 --engine lapis,torch
     """
     if model is not None:
-        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory)
+        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory, dense)
         deliver("model", machine(), rows, as_json, out)
         return
     require_kernels()
