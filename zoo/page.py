@@ -17,6 +17,7 @@ from lapis.config import CodingByPoint, LapisConfig, preset
 from lapis.energy import CONVENTIONS, Activities, load_costs
 from lapis.energy.operations import Mixing
 from lapis.trace import POINTS
+from lapis_zoo.rules import SystemRule
 
 HERE = Path(__file__).resolve().parent
 PAGE, PICTURES = HERE / "README.md", HERE / "images"
@@ -27,6 +28,10 @@ RATE = 0.5
 QUERY, KEY, BOTH, QUIET, GREY = "#24679c", "#a34f1e", "#2c7a51", "#9fb0a6", "#7b8698"
 CELL = 12
 COSTS = {"compare": "#24679c", "weigh": "#a34f1e", "sum values": "#2c7a51"}
+# Whose rules the core has.
+CORE = {
+    "laplacian": "Lapis", "dot": "dense transformers", "gaussian": "Lapis (ablation)", "hamming": "Lapis (ablation)",
+}  # fmt: skip
 STAGE = {"relation": "compare", "code sums": "compare", "value": "sum values", "value shift": "sum values"}
 
 
@@ -206,10 +211,17 @@ def costs_of(name: str, convention: str, block: int) -> dict[str, float]:
     """Nanojoules of one block, for comparing, weighing and summing; half of all neurons fire."""
     network = config().replace(relation=name)
     mixing = Mixing(network, block, Activities.uniform(network, dict.fromkeys(POINTS, RATE)), CONVENTIONS[convention])
-    prices, spent = load_costs().pj, dict.fromkeys(COSTS, 0.0)
+    costs, spent = load_costs(), dict.fromkeys(COSTS, 0.0)
     for row in relations.rule_of(name).operations(mixing):
-        spent[STAGE.get(row.operator, "weigh")] += row.count * prices[row.kind] / 1e3
+        spent[STAGE.get(row.operator, "weigh")] += row.count * costs.price(row.kind, operands=row.operands) / 1e3
     return spent
+
+
+def multiplies(name: str) -> bool:
+    """Whether queries are multiplied with keys."""
+    network = config().replace(relation=name)
+    mixing = Mixing(network, 11, Activities.uniform(network, dict.fromkeys(POINTS, RATE)), CONVENTIONS["paper"])
+    return any(row.operator == "relation" and row.kind == "mac" for row in relations.rule_of(name).operations(mixing))
 
 
 def picture(name: str) -> str:
@@ -251,8 +263,7 @@ def _bars(name: str) -> Iterator[str]:
         yield _text(490, y + 11, stage, colour)
         yield _rect(left, y, colour, max(1.0, spent[stage] * scale), 14)
         yield _text(left + max(1.0, spent[stage] * scale) + 5, y + 11, f"{spent[stage]:,.0f}", colour)
-    free = relations.rule_of(name).multiplication_free
-    yield _text(490, 122, "q and k: only additions" if free else "q and k: multiplications", GREY)
+    yield _text(490, 122, "q and k: multiplications" if multiplies(name) else "q and k: only additions", GREY)
 
 
 HEAD = """\
@@ -303,22 +314,30 @@ def page() -> str:
     return head + "".join(_section(name) for name in known)
 
 
+def source(name: str) -> tuple[str, str]:
+    """The system that a rule comes from, and how close to its rule it is."""
+    rule = relations.rule_of(name)
+    if isinstance(rule, SystemRule):
+        return rule.system, rule.origin
+    return CORE[name], "paper"
+
+
 def _row(name: str) -> str:
     rule, depth = relations.rule_of(name), config().depth
     spent = [
         sum(sum(costs_of(name, convention, block).values()) for block in range(depth)) / 1e6
         for convention in CONVENTIONS
     ]
-    facts = (f"[`{name}`](#{name})", rule.system, rule.origin, "no" if rule.multiplication_free else "yes",
+    facts = (f"[`{name}`](#{name})", *source(name), "yes" if multiplies(name) else "no",
              "yes" if rule.normalised else "no", *(f"{millijoules:.4f}" for millijoules in spent))  # fmt: skip
     return "| " + " | ".join(facts) + " |"
 
 
 def _section(name: str) -> str:
     rule = relations.rule_of(name)
-    adapted = f" Adapted: {rule.adapted}." if rule.adapted else ""
+    adapted = f" Adapted: {rule.adapted}." if isinstance(rule, SystemRule) and rule.adapted else ""
     return (
-        f"\n## {name}\n{rule.system}, {rule.origin}.{adapted}\n\n    {rule.equation}\n\n"
+        f"\n## {name}\n{', '.join(source(name))}.{adapted}\n\n    {rule.equation}\n\n"
         f"![{name} compares {DRAWINGS[name].words}](images/{name}.svg)\n"
     )
 

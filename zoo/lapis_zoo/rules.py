@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lapis.relations import DotRule, Rule, TableRule
 
 if TYPE_CHECKING:
     from lapis.energy import Mixing, Operation
 
+# ours: of Lapis.   faithful: another system's rule as its authors compute it, on our codes.   adapted: another system's
+# rule, changed where our one spike per neuron asks for it.
+Origin = Literal["ours", "faithful", "adapted"]
 # The share of blocks with Q-K token attention: 3 of 10 in QKFormer.
 EARLY_SHARE = 0.3
 
@@ -32,7 +35,15 @@ def shifted_values(mixing: Mixing) -> Iterator[Operation]:
     yield replace(values, kind="accumulate" if values.kind == "mac" else values.kind)
 
 
-class Laplacian2Rule(TableRule):
+class SystemRule(Rule):
+    """A rule, the system that it comes from, and what differs from the rule of that system."""
+
+    system = ""
+    origin: Origin = "ours"
+    adapted = ""
+
+
+class Laplacian2Rule(SystemRule, TableRule):
     """Additions for the distance, a shift per pair for the affinity; with power-of-two rows values are shifted too."""
 
     equation = "W_ij = rowscale 2^-round(D_ij / m_h), D_ij = sum_c |q_ic - k_jc|"
@@ -46,7 +57,7 @@ class Laplacian2Rule(TableRule):
         return super().values(mixing) if mixing.config.row_scale == "exact" else shifted_values(mixing)
 
 
-class EcoRule(Rule):
+class EcoRule(SystemRule):
     """The operations of the Laplacian."""
 
     equation = "W_ij = rowscale exp(-s D_ij / sqrt C), D_ij = sum_c |q_ic - k_jc|, s the step of q and k"
@@ -54,7 +65,7 @@ class EcoRule(Rule):
     origin = "faithful"
 
 
-class SignKeysRule(Rule):
+class SignKeysRule(SystemRule):
     """One addition or subtraction for each query that fired, and key; then the lookups of the Laplacian."""
 
     equation = "W_ij = rowscale exp(sum_c q_ic sign(k_jc) / sqrt C), sign = +1 where a key is positive, else -1"
@@ -69,7 +80,7 @@ class SignKeysRule(Rule):
         return mixing.driven("relation", mixing.adder, mixing.rate("q"), mixing.channels)
 
 
-class ShiftSoftmaxRule(DotRule):
+class ShiftSoftmaxRule(SystemRule, DotRule):
     """N^2 D multiplications for the scores; from there on only shifts and additions, the sum of values included."""
 
     equation = (
@@ -89,7 +100,7 @@ class ShiftSoftmaxRule(DotRule):
         return shifted_values(mixing)
 
 
-class CodedDotRule(DotRule):
+class CodedDotRule(SystemRule, DotRule):
     """N^2 D multiplications, and a lookup and a scaling per pair as for every softmax that is spelled out."""
 
     equation = "W_ij = Q(softmax_j(q_i . k_j / sqrt C)), Q a learned ladder of T levels"
@@ -102,7 +113,7 @@ class CodedDotRule(DotRule):
         return Rule.affinities(self, mixing)
 
 
-class SsaRule(Rule):
+class SsaRule(SystemRule):
     """The l1 distance, the sums |q| and |k| of each token, and two additions per pair; no exponential, no row scale."""
 
     equation = "W_ij = g_h (|q_i| + |k_j| - D_ij) / 2 = g_h sum_c min(q_ic, k_jc), D_ij = sum_c |q_ic - k_jc|"
@@ -156,14 +167,13 @@ class QkFormerRule(SsaRule):
         return 2 if mixing.block < early_blocks(mixing.config.depth) else 3
 
 
-class EsdsaRule(Rule):
+class EsdsaRule(SystemRule):
     """2 N C D products of integers: k^T v, then q times that. Conventions that count spikes count additions."""
 
     equation = "y_i = g_h q_i (sum_j k_j^T v_j), so W_ij = g_h q_i . k_j"
     system = "Spike-driven Transformer V2, V3"
     origin = "adapted"
     adapted = "T levels for 4; linear layers for its convolutions; g_h, a power of two, for C^-1/2"
-    multiplication_free = False
     normalised = False
     needs_codes = True
     ignores_shifts = False
@@ -180,7 +190,7 @@ class EsdsaRule(Rule):
             yield mixing.fixed("gain", "shift", mixing.neurons)
 
 
-class SdsaRule(Rule):
+class SdsaRule(SystemRule):
     """N D additions for the sums of coinciding spikes, as keys fire, and N D for the queries that pass."""
 
     equation = "y_i = g_h q_i [sum_j min(k_jc, v_jc) >= theta_c]"
@@ -201,7 +211,7 @@ class SdsaRule(Rule):
             yield mixing.fixed("gain", "shift", mixing.neurons)
 
 
-class StattenRule(Rule):
+class StattenRule(SystemRule):
     """k^T v in each of T steps, then q times that. Rates are those of first spikes, so this is an upper bound."""
 
     equation = "y_i = g_h sum_chunks (sum_n q_in) (sum_m sum_j k_jm^T v_jm), n and m the steps of a chunk"

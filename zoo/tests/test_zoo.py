@@ -24,7 +24,7 @@ from lapis.nn.relations import make_relation
 from lapis.pack import load, save
 from lapis.runtime.engine import Engine
 from lapis_zoo import RELATIONS
-from lapis_zoo.rules import early_blocks
+from lapis_zoo.rules import SystemRule, early_blocks
 from lapis_zoo.softmax import nearest_power
 from lapis_zoo.spike_trains import Gained, QkToken
 from lapis_zoo.steps import gate, signs, thermometer
@@ -348,6 +348,7 @@ def test_every_rule_trains_and_survives_its_file(name: str, tmp_path: Any) -> No
 @pytest.mark.parametrize("name", ZOO)
 def test_a_rule_says_where_it_comes_from(name: str) -> None:
     rule = relations.rule_of(name)
+    assert isinstance(rule, SystemRule)
     assert rule.equation
     assert rule.system
     assert bool(rule.adapted) or rule.origin != "adapted"
@@ -461,9 +462,3 @@ def test_blocks_without_values_project_queries_and_keys_only() -> None:
     rows = spiking(config, Activities.uniform(config, RATES), CONVENTIONS["paper"])
     # 3 N D^2 = 960, half of it fires.
     assert [row.count for row in rows if row.operator == "qkv"] == [320.0] * 3 + [480.0] * 7
-
-
-def test_no_rule_multiplies_queries_with_keys_and_calls_itself_free_of_multiplications() -> None:
-    for name in ZOO:
-        kinds = {kind for operator, kind, _ in _priced(name, "paper") if operator == "relation"}
-        assert relations.rule_of(name).multiplication_free == ("mac" not in kinds), name

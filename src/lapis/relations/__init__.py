@@ -26,22 +26,13 @@ __all__ = ["PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_
 # leak:  A = beta_h**D, stored as one leak per head.
 # table: A = table[h][D], stored as one number per head and distance.
 Stored = Literal["leak", "table"]
-# paper: the paper's own ablation.   ours: proposed here.   faithful: another system's rule as its authors compute it,
-# on our codes.   adapted: another system's rule, changed where our one spike per neuron asks for it.
-Origin = Literal["paper", "ours", "faithful", "adapted"]
 
 
 class Rule:
     """One relation by its name. The base class is a sum over channels of |q - k| or alike, then a lookup per pair."""
 
-    # Its equation in one line, the system whose rule it is, and how close to that system's rule it is.
+    # Its equation in one line, and whether the weights of a row sum to about one.
     equation = ""
-    system = ""
-    origin: Origin = "ours"
-    # What differs from the rule of its system; nothing where it is the same.
-    adapted = ""
-    # Whether queries and keys are compared without multiplications, and whether the weights of a row sum to about one.
-    multiplication_free = True
     normalised = True
     # How a packed file stores the affinity of every l1 distance of codes; None: there is no spiking form.
     stored: Stored | None = None
@@ -128,8 +119,6 @@ class LaplacianRule(Rule):
     """Additions and a leak; the only relation whose affinity decays by the same factor in every step."""
 
     equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = sum_c |q_ic - k_jc|"
-    system = "Lapis"
-    origin = "paper"
     stored = "leak"
 
 
@@ -137,9 +126,6 @@ class DotRule(Rule):
     """N^2 D multiplications and a softmax: the attention of dense transformers."""
 
     equation = "W_ij = softmax_j(q_i . k_j / sqrt C)"
-    system = "dense transformers"
-    origin: Origin = "paper"
-    multiplication_free = False
     ignores_shifts = False
 
     def comparison(self, mixing: Mixing) -> Operation:
@@ -153,9 +139,6 @@ class GaussianRule(Rule):
     """N^2 D squares, each a multiplication."""
 
     equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = sum_c (q_ic - k_jc)^2"
-    system = "Lapis (ablation)"
-    origin = "paper"
-    multiplication_free = False
 
     def comparison(self, mixing: Mixing) -> Operation:
         return mixing.fixed("relation", "mac", mixing.channels)
@@ -165,8 +148,6 @@ class HammingRule(Rule):
     """Counted as the l1 distance, one addition per pair and channel."""
 
     equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = the number of channels with q_ic != k_jc"
-    system = "Lapis (ablation)"
-    origin = "paper"
     needs_codes = True
 
 
