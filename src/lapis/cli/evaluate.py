@@ -29,6 +29,7 @@ from lapis.data.open import open_images, resolve_data
 from lapis.deploy.network import Network
 from lapis.energy import energy_of
 from lapis.energy.activity import tally_to_dict
+from lapis.energy.estimate import describe
 from lapis.errors import LapisError
 from lapis.models import Model
 from lapis.preprocess import Preprocess, normalisation
@@ -223,11 +224,7 @@ def table(record: dict[str, Any]) -> list[str]:
         shares = (f"{point} {100 * share:.1f} %" for point, share in record["activity"].items())
         lines.append(f"values that spike  {', '.join(shares)}")
     if record.get("energy"):
-        energy = record["energy"]
-        lines.append(
-            f"energy  {energy['energy_mj']:.4f} mJ per image, dense {energy['dense_energy_mj']:.4f} mJ "
-            f"(convention {energy['convention']})"
-        )
+        lines.append(f"energy  {describe(record['energy'])}")
     if "compare" in record:
         found, other = record["compare"], record["compare"]["other"]
         low, high = found["difference_interval95"]

@@ -24,6 +24,7 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.data.class_folders import SplitImages, open_class_folders
+from lapis.energy.estimate import describe
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.report.finetune import FineTuneResults, answer_images, write_finetune_page
 from lapis.report.page.page import engine_name
@@ -179,8 +180,7 @@ def _lines(shown: dict[str, Any]) -> list[str]:
     return [
         f"{'held out':<9} {accuracy['top1']:.2f} % of {accuracy['images']} images right (95 % interval {low:.0f} to "
         f"{high:.0f} %); weakest class: {weakest['name']}, {weakest['right']} of {weakest['images']}",
-        f"{'energy':<9} estimated {energy['energy_mj']:.4f} mJ per image, {energy['ratio']:.1f} times less than dense "
-        f"FP32, {shown['int8_ratio']:.1f} less than dense int8",
+        f"{'energy':<9} {describe(energy, shown['int8_ratio'])}",
         f"{'packed':<9} {shown['file']}, {shown['bytes']:,} bytes",
         f"{'report':<9} {shown['report']}",
         *(fast if shown["fast"] else []),

@@ -215,3 +215,15 @@ def energy_of(config: LapisConfig, tally: Tally) -> dict[str, Any] | None:
     if not config.quantize or not tally.images:
         return None
     return estimate(config, tally).summary()
+
+
+def describe(summary: Mapping[str, Any], int8_ratio: float | None = None) -> str:
+    """A summary in one sentence, the closest rival first."""
+    names = ("quantized_ratio", "skipping_ratio", "ratio")
+    quantized, skipping, dense = ("-" if summary[name] is None else f"{summary[name]:.1f}" for name in names)
+    int8 = "" if int8_ratio is None else f"dense int8 {int8_ratio:.1f}, "
+    return (
+        f"estimated {summary['energy_mj']:.4f} mJ and {summary['latency_steps']} time steps per image; the same "
+        f"network plain quantized takes {quantized} times as much ({skipping} if it skips zeros), {int8}"
+        f"dense FP32 {dense} ({summary['convention']} convention)"
+    )

@@ -138,6 +138,7 @@ def _figures(facts: Facts) -> str:
         lines.append(f"| synaptic operations per image | {spiking['synaptic_operations_per_image']:,.0f} | the same |")
     energy = facts.energy.record
     lines.append(f"| estimated energy per image | {energy['energy_mj']:.4f} mJ | `{facts.energy.command}` |")
+    lines.append(f"| time steps per image | {energy['latency_steps']:,} | the same |")
     return "\n".join([*lines, ""])
 
 
@@ -148,13 +149,13 @@ def _energy(facts: Facts) -> str:
         "## Energy by convention",
         f"Costs: {costs['name']} ({costs['node']}). Activities: {_plain(record['activities_from'])}.",
         "",
-        "| convention | mJ per image | dense network | times less | what is counted |",
-        "|---|---|---|---|---|",
+        "| convention | mJ per image | the same network, plain quantized | zeros skipped | dense | what is counted |",
+        "|---|---|---|---|---|---|",
     ]
     for row in record["conventions"]:
         lines.append(
-            f"| {row['convention']} | {row['energy_mj']:.4f} | {row['dense_energy_mj']:.4f} | {row['ratio']:.1f} "
-            f"| {_plain(row['counted'])} |"
+            f"| {row['convention']} | {row['energy_mj']:.4f} | {row['quantized_mj']:.4f} | {row['skipping_mj']:.4f} "
+            f"| {row['dense_energy_mj']:.4f} | {_plain(row['counted'])} |"
         )
     return "\n".join([*lines, ""])
 

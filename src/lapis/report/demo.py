@@ -19,6 +19,7 @@ from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import Estimate, estimate
+from lapis.energy.estimate import describe
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.report.page import write_page
@@ -98,11 +99,7 @@ def run_demo(path: Path, out: Path, report: ReportLine, photo_model: Path | None
 
     tally, energy = measure_energy(subject, images[:WATCHED])
     less = int8_ratio(subject.config, tally)
-    report(
-        "energy",
-        f"estimated {energy.energy_mj:.4f} mJ per image, {energy.ratio:.1f} times less than dense FP32, "
-        f"{less:.1f} less than dense int8 ({energy.convention.name} convention)",
-    )
+    report("energy", describe(energy.summary(), less))
 
     speed = measure_speed(subject, images[0])
     against = f"no comparison: {speed['rival']}"

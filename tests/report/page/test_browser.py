@@ -423,7 +423,9 @@ def test_energy_follows_the_convention(page: Any) -> None:
     for made in data:
         page.select_option("#convention", made["convention"])
         assert page.inner_text("#convention-says").startswith(f"{made['convention']}: ")
-        assert f"{made['ratio']:.1f} times less" in page.inner_text("#energy-says")
+        rival = page.evaluate("(mj) => Charts.number(mj)", made["quantized_mj"])
+        assert f"plain quantized one takes {rival} mJ" in page.inner_text("#energy-says")
+        assert f"{made['latency_steps']} time steps" in page.inner_text("#energy-says")
         assert page.locator("#energy-table tbody tr").count() == len(made["rows"])
 
 

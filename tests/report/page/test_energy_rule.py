@@ -38,7 +38,8 @@ def test_a_rule_is_the_estimate_of_any_activities(name: str, convention: str, co
     rule = energy_rule(config, convention, costs)
     mean = {point: float(np.mean([rates[point] for rates in blocks])) for point in points}
     for found, row in zip(rule["rows"], wanted["rows"], strict=True):
-        assert (found["operator"], found["dense"]) == (row["operator"], row["dense"])
+        assert all(found[name] == row[name] for name in ("operator", "quantized", "dense"))
         for kind in ("mj", "count"):
             np.testing.assert_allclose(at(found["ours"][kind], mean), row["ours"][kind], rtol=RELATIVE)
-    assert rule["dense_energy_mj"] == wanted["dense_energy_mj"]
+    assert all(rule[name] == wanted[name] for name in ("dense_energy_mj", "quantized_mj", "latency_steps"))
+    np.testing.assert_allclose(at(rule["skipping_mj"], mean), wanted["skipping_mj"], rtol=RELATIVE)

@@ -366,18 +366,53 @@ Charts.energyKey = (host, says) =>
   host.replaceChildren(
     element("span", { className: "mark ours" }),
     "Lapis ",
+    element("span", { className: "mark quantized" }),
+    "the same network, plain quantized ",
     element("span", { className: "mark dense" }),
     "dense. ",
-    `${says}. At the right: how many times less.`,
+    `${says}. At the right: what plain quantized takes over what Lapis takes.`,
   );
 
-/** Two dots per operator on a logarithmic axis: dense and ours, joined. */
+/** The rows of an estimate and of the whole model, for the chart. */
+Charts.energyRows = (made) => [
+  ...made.rows.map((row) => ({
+    name: row.operator,
+    ours: row.ours.mj,
+    quantized: row.quantized.mj,
+    dense: row.dense.mj,
+  })),
+  {
+    name: "whole model",
+    ours: made.energy_mj,
+    quantized: made.quantized_mj,
+    dense: made.dense_energy_mj,
+    total: true,
+  },
+];
+
+/** What an estimate says in a sentence, the closest rival first. */
+Charts.energySays = (made) =>
+  `${Charts.number(made.energy_mj)} mJ and ${made.latency_steps} time steps per image; the same network as a plain ` +
+  `quantized one takes ${Charts.number(made.quantized_mj)} mJ, ${Charts.number(made.skipping_mj)} mJ if it skips ` +
+  `zeros, the dense one ${Charts.number(made.dense_energy_mj)} mJ`;
+
+/** The tile of a report: how much energy against the closest rival, then against the others. */
+Charts.energyTile = ({ energy, int8_ratio }) => {
+  const times = (ratio) => (ratio ? Charts.times(ratio) : "–");
+  return [
+    times(energy.quantized_ratio),
+    `energy than the same network plain quantized, estimated; if that skips zeros ${times(energy.skipping_ratio)}; ` +
+      `${times(int8_ratio)} than dense int8, ${times(energy.ratio)} than dense FP32; ${energy.latency_steps} time steps`,
+  ];
+};
+
+/** Three marks per operator on a logarithmic axis: dense, plain quantized and ours, joined. */
 Charts.energy = (host, { rows, label }) => {
   const line = 30;
   const { svg, width, height } = Charts.canvas(host, rows.length * line + 46, label);
   const left = width < 480 ? 116 : 130;
   const right = width < 480 ? 62 : 74;
-  const seen = rows.flatMap((row) => [row.ours, row.dense]).filter((v) => v > 0);
+  const seen = rows.flatMap((row) => [row.ours, row.quantized, row.dense]).filter((v) => v > 0);
   const low = Math.floor(Math.log10(Math.min(...seen)));
   const high = Math.ceil(Math.log10(Math.max(...seen)));
   const x = (v) => left + ((Math.log10(v) - low) / (high - low || 1)) * (width - left - right);
@@ -398,23 +433,23 @@ Charts.energy = (host, { rows, label }) => {
     if (row.ours > 0 && row.dense > 0)
       Charts.make("line", { x1: x(row.ours), x2: x(row.dense), y1: y, y2: y, class: "saving" }, svg);
     if (row.dense > 0) Charts.make("circle", { cx: x(row.dense), cy: y, r: 5.5, class: "dense-dot" }, svg);
+    if (row.quantized > 0)
+      Charts.make("circle", { cx: x(row.quantized), cy: y, r: 5.5, class: "quantized-dot" }, svg);
     if (row.ours > 0)
       Charts.make("rect", { x: x(row.ours) - 5.5, y: y - 5.5, width: 11, height: 11, class: "ours-dot" }, svg);
-    const says = row.ours > 0 ? (row.dense > 0 ? `${Charts.number(row.dense / row.ours, 3)}×` : "") : "free";
+    const says = row.ours > 0 ? (row.quantized > 0 ? `${Charts.number(row.quantized / row.ours, 2)}×` : "") : "free";
     Charts.make("text", { x: width - 4, y: y + 4, class: `tick end ${row.total ? "strong" : ""}` }, svg, says);
   });
 };
 
 /** The energy of a report: what it is measured on in a sentence, the chart, and its key. */
 Charts.energyReport = ({ energy, activities, measured }, images) => {
-  const rows = energy.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
-  rows.push({ name: "whole model", ours: energy.energy_mj, dense: energy.dense_energy_mj, total: true });
-  const says = `${Charts.number(energy.energy_mj)} mJ per image against ${Charts.number(energy.dense_energy_mj)} mJ dense`;
+  const says = Charts.energySays(energy);
   const shares = Object.entries(activities).map(
     ([point, share]) => `${point.replaceAll("_", " ")} ${Math.round(100 * share)}\u00a0%`,
   );
   byId("energy-head").textContent =
     `Estimated: ${says}. Values that spike, measured over ${measured} ${images}: ${shares.join(", ")}.`;
-  Charts.energy(byId("energy"), { rows, label: says });
+  Charts.energy(byId("energy"), { rows: Charts.energyRows(energy), label: says });
   Charts.energyKey(byId("energy-says"), `Convention ${energy.convention}: ${energy.counted}; ${energy.node}`);
 };

@@ -7,16 +7,13 @@ const whole = (n) => Math.round(n).toLocaleString("en");
 const line = Dom.row;
 
 function headline() {
-  const { accuracy, energy, speed, equality } = data;
+  const { accuracy, speed, equality } = data;
   const codes = equality.reduce((sum, row) => sum + row.codes, 0);
   const differ = equality.reduce((sum, row) => sum + row.codes_differing, 0);
   const tiles = [
     [`${accuracy.top1.toFixed(1)} %`, `right, of ${accuracy.images} CIFAR-10 images`],
     [differ ? whole(differ) : "0", `of ${whole(codes)} codes differ between engine, spikes and integers`],
-    [
-      energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–",
-      `less energy than dense FP32, estimated; ${data.int8_ratio.toFixed(1)} × less than dense int8`,
-    ],
+    Charts.energyTile(data),
     [
       speed.ratio ? `${speed.ratio.toFixed(1)} ×` : `${speed.ours_ms.toFixed(1)} ms`,
       speed.ratio ? "the speed of PyTorch FP32, on one core" : "per image, on one core",

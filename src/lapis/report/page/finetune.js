@@ -8,7 +8,7 @@ const line = Dom.row;
 const images = (count) => `${count} ${count === 1 ? "image" : "images"}`;
 
 function headline() {
-  const { accuracy, energy } = data;
+  const { accuracy } = data;
   const [low, high] = data.interval95;
   const tiles = [
     [
@@ -19,10 +19,7 @@ function headline() {
       String(data.classes.length),
       `classes; always naming the commonest is right for ${data.commonest_class.toFixed(1)} %`,
     ],
-    [
-      energy.ratio ? `${energy.ratio.toFixed(1)} ×` : "–",
-      `less energy than dense FP32, estimated; ${data.int8_ratio.toFixed(1)} × less than dense int8`,
-    ],
+    Charts.energyTile(data),
     [`${(data.bytes / 1e6).toFixed(2)} MB`, `packed, ${data.weight_bits}-bit weights`],
   ];
   byId("headline").replaceChildren(

@@ -8,6 +8,7 @@ the logits of its first picture, and uses an engine only if it answers with them
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -130,21 +131,21 @@ def energy_rule(config: LapisConfig, convention: str = "paper", costs: str = DEF
     points = needed_points(config)
     silent, *full = (energy_rows(estimate(config, _firing(points, at), convention, costs)) for at in (None, *points))
 
-    def rule(number: int, name: str) -> dict[str, float]:
-        constant = silent["rows"][number]["ours"][name]
-        slopes = (each["rows"][number]["ours"][name] - constant for each in full)
+    def rule(of: Callable[[dict[str, Any]], float]) -> dict[str, float]:
+        constant = of(silent)
+        slopes = (of(each) - constant for each in full)
         return {SILENT: constant} | {point: slope for point, slope in zip(points, slopes, strict=True) if slope}
 
-    kept = ("convention", "counted", "node", "dense_energy_mj")
+    def ours(number: int, name: str) -> dict[str, float]:
+        return rule(lambda made: float(made["rows"][number]["ours"][name]))
+
+    kept = ("convention", "counted", "node", "latency_steps", "quantized_mj", "dense_energy_mj")
     return {name: silent[name] for name in kept} | {
+        "skipping_mj": rule(lambda made: float(made["skipping_mj"])),
         "rows": [
-            {
-                "operator": row["operator"],
-                "dense": row["dense"],
-                "ours": {"mj": rule(number, "mj"), "count": rule(number, "count"), "kinds": row["ours"]["kinds"]},
-            }
+            row | {"ours": {"mj": ours(number, "mj"), "count": ours(number, "count"), "kinds": row["ours"]["kinds"]}}
             for number, row in enumerate(silent["rows"])
-        ]
+        ],
     }
 
 

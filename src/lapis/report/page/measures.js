@@ -35,13 +35,22 @@ Measures.energy = (rule, activities) => {
       (sum, [point, slope]) => sum + slope * (point === "silent" ? 1 : activities[point]),
       0,
     );
-  const rows = rule.rows.map(({ operator, dense, ours }) => ({
-    operator,
-    dense,
-    ours: { mj: at(ours.mj), count: at(ours.count), kinds: ours.kinds },
+  const rows = rule.rows.map((row) => ({
+    ...row,
+    ours: { mj: at(row.ours.mj), count: at(row.ours.count), kinds: row.ours.kinds },
   }));
   const energy_mj = rows.reduce((sum, row) => sum + row.ours.mj, 0);
-  return { ...rule, rows, energy_mj, ratio: energy_mj ? rule.dense_energy_mj / energy_mj : null };
+  const skipping_mj = at(rule.skipping_mj);
+  const times = (rival) => (energy_mj ? rival / energy_mj : null);
+  return {
+    ...rule,
+    rows,
+    energy_mj,
+    skipping_mj,
+    quantized_ratio: times(rule.quantized_mj),
+    skipping_ratio: times(skipping_mj),
+    ratio: times(rule.dense_energy_mj),
+  };
 };
 
 /**

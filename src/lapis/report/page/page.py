@@ -229,19 +229,18 @@ def int8_ratio(config: LapisConfig, tally: Tally) -> float:
     return estimate(config, tally, costs=INT8_COSTS).ratio
 
 
+_COMPARED = {"ours": "lapis", "quantized": "quantized", "dense": "dense"}
+
+
 def energy_rows(made: Estimate) -> dict[str, Any]:
-    """The sums of an estimate, and for every operator our energy and that of the dense network."""
-    ours, dense = _by_operator(made.rows), _by_operator(made.networks()["dense"])
+    """The sums of an estimate, and for every operator our energy and that of two rivals."""
+    networks = made.networks()
+    of = {key: _by_operator(networks[name]) for key, name in _COMPARED.items()}
+    nothing: dict[str, Any] = {"mj": 0.0, "count": 0.0, "kinds": []}
+    names = dict.fromkeys(name for rows in of.values() for name in rows)
     return made.summary() | {
         "node": made.costs.node,
-        "rows": [
-            {
-                "operator": name,
-                "ours": ours.get(name, {"mj": 0.0, "count": 0.0, "kinds": []}),
-                "dense": dense.get(name, {"mj": 0.0, "count": 0.0, "kinds": []}),
-            }
-            for name in dict.fromkeys((*ours, *dense))
-        ],
+        "rows": [{"operator": name} | {key: rows.get(name, nothing) for key, rows in of.items()} for name in names],
     }
 
 

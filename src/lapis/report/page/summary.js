@@ -66,12 +66,18 @@ Lapis.Summary = class {
       ["spikes", fired.toLocaleString("en"), "at most one per value"],
       ["values that spike", Lapis.percent(fired / values), `of ${values.toLocaleString("en")} values`],
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
+      ["latency", `${paper.latency_steps} steps`, "all windows in turn, deadlines included"],
+      [
+        "against the same, plain quantized",
+        paper.quantized_ratio ? Charts.times(paper.quantized_ratio) : "–",
+        paper.skipping_ratio ? `${Charts.times(paper.skipping_ratio)} if that skips zeros` : "",
+      ],
+      ["against dense int8", Charts.times(data.int8_ratio), "both priced by the table 45nm_int8"],
       [
         "against dense FP32",
         paper.ratio ? Charts.times(paper.ratio) : "–",
         `dense ${Charts.number(paper.dense_energy_mj)} mJ`,
       ],
-      ["against dense int8", Charts.times(data.int8_ratio), "both priced by the table 45nm_int8"],
       [
         "network",
         `${data.config.depth} × ${H} heads`,
@@ -184,17 +190,14 @@ Lapis.Summary = class {
     const { data } = this.run;
     const made = data.energy.find((each) => each.convention === this.page.state.convention);
     byId("convention").value = made.convention;
-    const rows = made.rows.map((row) => ({ name: row.operator, ours: row.ours.mj, dense: row.dense.mj }));
-    rows.push({ name: "whole model", ours: made.energy_mj, dense: made.dense_energy_mj, total: true });
-    const ratio = made.ratio ? `${made.ratio.toFixed(1)} times less` : "nothing";
-    const says = `${Charts.number(made.energy_mj)} mJ for this image, ${ratio} than ${Charts.number(made.dense_energy_mj)} mJ dense`;
+    const says = Charts.energySays(made);
     byId("convention-says").textContent = `${made.convention}: ${made.counted}. Costs: ${made.node}.`;
-    Charts.energy(byId("energy"), { rows, label: says });
+    Charts.energy(byId("energy"), { rows: Charts.energyRows(made), label: says });
     Charts.energyKey(byId("energy-says"), says);
     const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
     const count = (part) => (part.count ? Math.round(part.count).toLocaleString("en") : "–");
     byId("energy-table").replaceChildren(
-      element("thead", {}, line("th", ["operator", "mJ", "dense mJ", "operations", "dense operations", "kind"])),
+      element("thead", {}, line("th", ["operator", "mJ", "quantized mJ", "dense mJ", "operations", "dense operations", "kind"])),
       element(
         "tbody",
         {},
@@ -202,6 +205,7 @@ Lapis.Summary = class {
           line("td", [
             row.operator,
             Charts.number(row.ours.mj),
+            Charts.number(row.quantized.mj),
             Charts.number(row.dense.mj),
             count(row.ours),
             count(row.dense),
