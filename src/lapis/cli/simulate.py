@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from lapis._util.files import check_target, save_figure
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, data_option, force_option, images_option, json_option, show
 from lapis.data.open import resized_batches, some_images
+from lapis.deploy import integer
 from lapis.deploy.neuron import follow_neuron
+from lapis.deploy.noise import Noise
 from lapis.deploy.simulate import Events
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
 from lapis.report.charts import neuron_figure
-from lapis.trace import POINTS, Tally
+from lapis.trace import POINTS, Point, Tally
 
 BATCH = 4
 Neuron = tuple[int, int, int]
@@ -29,6 +32,10 @@ Neuron = tuple[int, int, int]
 @click.argument("model", type=MODEL)
 @data_option("Folder with test images; the packaged CIFAR-10 sample by default")
 @images_option(2)
+@click.option("--jitter", type=click.IntRange(0), default=0, help="Spikes come early or late by up to this many steps.")
+@click.option("--drop", type=click.FloatRange(0, 1), default=0.0, help="Spikes are lost with this probability.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of jitter and drop.")
+@click.option("--point", "points", type=click.Choice(POINTS), multiple=True, help="Noise here only; repeat for more.")
 @click.option("--chart", type=PATH, help="Draw what one neuron does, to this PNG file.")
 @click.option(
     "--neuron",
@@ -41,29 +48,35 @@ Neuron = tuple[int, int, int]
 @force_option
 @json_option
 def command(
-    model: str, data: Path | None, count: int, chart: Path | None, neuron: Neuron, force: bool, as_json: bool
-) -> int:
+    model: str, data: Path | None, count: int, jitter: int, drop: float, seed: int, points: tuple[Point, ...],
+    chart: Path | None, neuron: Neuron, force: bool, as_json: bool,
+) -> int:  # fmt: skip
     """Run MODEL as a spiking network, spike by spike, on some images and print the counts.
 
     MODEL is a packed file, a packaged name, a checkpoint or a run's folder. Spikes and synaptic operations are counted
-    as they happen. `lapis verify` checks that the answers are those of the integer model.
+    as they happen. `lapis verify` checks that the answers are those of the integer model. With --jitter and --drop the
+    spikes are noisy: one that would come before its window comes at its first step, one past its deadline is lost.
 
     \b
     Example:
-      lapis simulate lapis_tiny.cifar10 -n 1
+      lapis simulate lapis_tiny.cifar10 -n 1 --jitter 1 --drop 0.01
     """
     opened = models.load(model)
     check_target(chart, "--chart", "PNG picture", [opened.path, data], force)
     network = opened.network
-    simulator, events, tally = fast_simulator(network), Events(), Tally()
+    noise = Noise(jitter, drop, seed, points or POINTS) if jitter or drop else None
+    simulator, events, tally = fast_simulator(network, noise=noise), Events(), Tally()
     answers: list[int] = []
+    changed = 0
     started, first = time.perf_counter(), None
     for pixels, _ in resized_batches(some_images(data, count), network.preprocess, BATCH):
         first = pixels[0] if first is None else first
         logits, trace, batch_events = simulator.run(pixels)
         events.add(batch_events)
         tally.add(trace)
-        answers += [int(answer) for answer in logits.argmax(axis=1)]
+        found = logits.argmax(axis=1)
+        answers += found.tolist()
+        changed += 0 if noise is None else int((integer.run(network, pixels).argmax(axis=1) != found).sum())
     seconds = (time.perf_counter() - started) / events.images
     record: dict[str, Any] = {
         "model": model,
@@ -79,6 +92,8 @@ def command(
             o: sum(events.operations[b, o] for b in events.leak_steps) / events.images for o in OPERATORS
         },
     }
+    if noise is not None:
+        record["noise"] = {**asdict(noise), "changed_answers": changed}
     if chart is not None and first is not None:
         block, token, channel = neuron
         history = follow_neuron(network, first, block, token, channel)
@@ -104,6 +119,12 @@ def _table(record: dict[str, Any]) -> list[str]:
         f"  {operator:13} {count:12,.0f} synaptic operations per image"
         for operator, count in record["operations_per_image"].items()
     ]
+    if "noise" in record:
+        noise = record["noise"]
+        lines.append(
+            f"noise    up to {noise['jitter']} steps, {100 * noise['drop']:g} % lost, seed {noise['seed']}, at "
+            f"{', '.join(noise['points'])}: {noise['changed_answers']} of {record['images']} answers changed"
+        )
     if "chart" in record:
         lines.append(f"chart    {record['chart']}")
     return lines

@@ -28,10 +28,11 @@ from lapis.config import AFFINITY_BITS
 from lapis.deploy import arithmetic, integer, leak
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Block, Layer, Network, Norm, check_images
+from lapis.deploy.noise import Noise
 from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
 from lapis.energy.counts import Operator, window_steps
 from lapis.preprocess import Pixels
-from lapis.spikes import first_spike
+from lapis.spikes import encode, first_spike, split_on_off
 from lapis.trace import Point, Trace
 
 Spikes = npt.NDArray[np.bool_]
@@ -249,9 +250,10 @@ class _Thresholds:
 
 @dataclass(frozen=True)
 class Simulator:
-    """A network with its computed thresholds, ready to run as spikes."""
+    """A network with its computed thresholds, ready to run as spikes, with noise if there is any."""
 
     network: Network
+    noise: Noise | None = field(default=None, kw_only=True)
 
     @cached
     def exponents(self) -> range:
@@ -339,7 +341,12 @@ class Simulator:
 
     def _emit(self, index: int, point: Point, crossing: Crossing, trace: Trace, events: Events) -> Spikes:
         """One window of spikes, noted as the codes that they stand for."""
-        spikes, codes = self._fire(crossing, self.network.low(point) < 0, self.network.min_code(point, index))
+        signed, min_code = self.network.low(point) < 0, self.network.min_code(point, index)
+        spikes, codes = self._fire(crossing, signed, min_code)
+        if self.noise is not None:
+            window = self.network.config.window
+            codes = self.noise(codes, window, min_code, index, point)
+            spikes = encode(split_on_off(codes, window) if signed else codes, window)[: window - min_code + 1]
         events.fired(index, point, spikes)
         trace.note(index, point, codes[None])
         return spikes

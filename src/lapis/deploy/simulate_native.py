@@ -19,14 +19,17 @@ from lapis import native
 from lapis.config import AFFINITY_BITS
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Layer, Network
+from lapis.deploy.noise import Noise
 from lapis.deploy.simulate import Crossing, Simulator, Spikes
 from lapis.energy.counts import Operator
 from lapis.errors import LapisError
 
 
-def fast_simulator(network: Network, threads: int = 1) -> Simulator:
+def fast_simulator(network: Network, threads: int = 1, noise: Noise | None = None) -> Simulator:
     """The simulator in C where the library is there, else the one in numpy."""
-    return NativeSimulator(network, threads) if native.available() else Simulator(network)
+    if native.available():
+        return NativeSimulator(network, threads, noise=noise)
+    return Simulator(network, noise=noise)
 
 
 def fire(crossing: Crossing, window: int, signed: bool, min_code: int = 1, threads: int = 1) -> tuple[Spikes, Codes]:
