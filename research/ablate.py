@@ -23,7 +23,7 @@ from lapis.config import Coding, CodingByPoint
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.train import load_recipe
 from lapis.train.distributed import join, leave
-from lapis.train.resume import train_or_resume
+from lapis.train.loop import train_or_resume
 
 # The layers whose inputs have a goal. Queries and keys have none: the relation compares them whether they fire or not.
 DRIVING = ("attention_in", "v", "readout", "mlp_in")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lapis.train.onednn import avoid_broken_amx
+from lapis.train.distributed import avoid_broken_amx
 from tests.skipped import summary_lines
 
 # Before any test lets torch compute.

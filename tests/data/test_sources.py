@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.data.open import Archive, download, resolve_data
+from lapis.data.open import download, resolve_data
 from lapis.errors import LapisError
 
 
@@ -40,20 +40,20 @@ def served(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_a_download_is_verified_and_unpacked(tmp_path: Path, served: tuple[str, str]) -> None:
-    download(Archive(*served), tmp_path / "cache")
+    download(*served, tmp_path / "cache")
     assert (tmp_path / "cache" / "inner" / "file.txt").read_text() == "hello"
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["inner"]
 
 
 def test_a_wrong_checksum_unpacks_nothing(tmp_path: Path, served: tuple[str, str]) -> None:
     with pytest.raises(LapisError, match="MD5"):
-        download(Archive(served[0], "0" * 32), tmp_path / "cache")
+        download(served[0], "0" * 32, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
 def test_without_a_network_the_error_says_how_to_get_the_data(tmp_path: Path) -> None:
     with pytest.raises(LapisError, match=r"cannot download.*--data"):
-        download(Archive("http://127.0.0.1:9/nothing", ""), tmp_path / "new" / "cache")
+        download("http://127.0.0.1:9/nothing", "", tmp_path / "new" / "cache")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,9 +28,9 @@ from lapis.ops import l1_distance
 from lapis.pack import load, pack, save
 from lapis.relations import Rule
 from lapis.runtime.engine import Engine
-from lapis.train.optim import parameter_groups
 from lapis.train.recipe import Optim
 from lapis.train.start import start_network
+from lapis.train.step import parameter_groups
 from tests.networks import small_config, small_model
 
 

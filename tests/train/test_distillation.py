@@ -16,7 +16,7 @@ from lapis.errors import LapisError
 from lapis.nn import import_timm
 from lapis.train import distillation as module
 from lapis.train.distillation import Distilled, distill
-from lapis.train.resume import train_or_resume
+from lapis.train.loop import train_or_resume
 from tests.distilled import shorten, write_dense, write_photos
 
 

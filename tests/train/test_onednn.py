@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.train.onednn import avoid_broken_amx
+from lapis.train.distributed import avoid_broken_amx
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 

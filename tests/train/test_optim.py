@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lapis.nn import LapisViT
-from lapis.train.optim import learning_rate, make_optimizer, parameter_groups, set_learning_rate
 from lapis.train.recipe import Optim
+from lapis.train.step import learning_rate, make_optimizer, parameter_groups, set_learning_rate
 from tests.networks import small_config
 
 SMALL = small_config(style="beit", width=8, depth=1)  # fmt: skip

@@ -169,7 +169,7 @@ def test_quantizers_say_what_they_silence() -> None:
     ("settings", "words"),
     [
         ("sparsity.v=0", "above 0"),
-        ("sparsity.v=1.5", "0..1"),
+        ("sparsity.v=1.5", "at most 1"),
         ("sparsity.every=0", "at least 1"),
     ],
 )

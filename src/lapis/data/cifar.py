@@ -40,9 +40,6 @@ class Layout:
     def binary(self) -> bool:
         return self.test.endswith(".bin")
 
-    def files(self, split: Split) -> tuple[str, ...]:
-        return self.train if split == "train" else (self.test,)
-
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 LAYOUTS = {
@@ -70,7 +67,8 @@ def find_layout(folder: Path, dataset: str | None = None) -> tuple[Path, Layout]
 
 def load_cifar(folder: Path, layout: Layout, split: Split) -> ArrayImages:
     """All images of a split, in memory: 150 MB for training, 30 MB for testing."""
-    parts = [_read(folder / name, layout) for name in layout.files(split)]
+    names = layout.train if split == "train" else (layout.test,)
+    parts = [_read(folder / name, layout) for name in names]
     labels = np.concatenate([part[0] for part in parts])
     pixels = np.concatenate([part[1] for part in parts])
     return ArrayImages(pixels, labels, _class_names(folder, layout))

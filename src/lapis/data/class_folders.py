@@ -102,7 +102,11 @@ def open_class_folders(folder: Path) -> SplitImages:
         raise LapisError(f"{folder} is not a folder; {LAYOUT}")
     base = folder / "train" if find_class_folders(folder / "train") else folder
     if not find_class_folders(base):
-        raise LapisError(f"{folder} has no folders with images{_instead(folder)}; {LAYOUT}")
+        loose = sum(is_image(path) for path in folder.iterdir())
+        instead = f", but {loose} images that are in no class" if loose else ""
+        if find_layout(folder) is not None:
+            instead = ", but CIFAR's own files: use `lapis train` with a recipe of CIFAR"
+        raise LapisError(f"{folder} has no folders with images{instead}; {LAYOUT}")
     whole = load_named_folder(base)
     _check_classes(base, whole)
     tested = next((folder / name for name in SPLIT_FOLDERS["test"] if find_class_folders(folder / name)), None)
@@ -176,11 +180,3 @@ def _check_classes(folder: Path, images: FileImages) -> None:
     for name in images.classes:
         if len(name) > MAX_CLASS_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise LapisError(f"the class folder {name!r} in {folder} has a name that is not text; rename it")
-
-
-def _instead(folder: Path) -> str:
-    """What a folder holds in place of class folders."""
-    if find_layout(folder) is not None:
-        return ", but CIFAR's own files: use `lapis train` with a recipe of CIFAR"
-    loose = sum(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
-    return f", but {loose} images that are in no class" if loose else ""

@@ -147,12 +147,10 @@ def match_classes(images: Images, names: Sequence[str], classes: int) -> tuple[I
     Names are matched where both sides have them, whatever their order; a name that the network does not know is an
     error. Folders named by number, and networks without names, are matched by number and by position.
     """
-    if all(name.isdecimal() for name in images.classes):
+    numbered = all(name.isdecimal() for name in images.classes)
+    if numbered or not names:
         check_classes(images.classes, classes)
-        return images, "by number"
-    if not names:
-        check_classes(images.classes, classes)
-        return images, "by position: the network has no class names"
+        return images, "by number" if numbered else "by position: the network has no class names"
     unknown = [name for name in images.classes if name not in names]
     if unknown:
         raise LapisError(

@@ -49,10 +49,6 @@ class Augment:
         check_range("augment", self, ("smallest_area", "flip", "mix_prob", "erase", "smoothing"), 0, 1)
         check_range("augment", self, ("padding", "operations", "mixup", "cutmix"), 0)
 
-    @property
-    def mixes(self) -> bool:
-        return self.mix_prob > 0 and (self.mixup > 0 or self.cutmix > 0)
-
 
 class Batch(NamedTuple):
     """Training images (n, 3, S, S), normalised; labels (n,); targets (n, classes), rows that sum to 1."""
@@ -102,7 +98,8 @@ class TrainBatches:
                 f"batch={self.batch} does not split over {self.lanes} parts (processes times optim.accumulate); "
                 f"use a multiple of {self.lanes}"
             )
-        if self.augment.mixes and self.batch % (2 * self.lanes):
+        mixes = self.augment.mix_prob > 0 and (self.augment.mixup > 0 or self.augment.cutmix > 0)
+        if mixes and self.batch % (2 * self.lanes):
             raise LapisError(f"mixup and cutmix pair images: batch={self.batch} must be a multiple of {2 * self.lanes}")
         if self.batch > len(self.images):
             raise LapisError(f"batch={self.batch} exceeds the {len(self.images)} training images")
@@ -198,10 +195,6 @@ class TestBatches:
     workers: int = 0
     device: torch.device = CPU
 
-    def __len__(self) -> int:
-        """How many batches there are."""
-        return -(-len(range(self.rank, len(self.images), self.world)) // self.batch)
-
     def __iter__(self) -> Iterator[PixelBatch]:
         own = np.arange(self.rank, len(self.images), self.world)
         parts = [own[start : start + self.batch] for start in range(0, len(own), self.batch)]
@@ -233,9 +226,8 @@ def _readable(
 def _loader(views: list[partial[PixelBatch]], workers: int, device: torch.device) -> Iterator[PixelBatch]:
     """The views in order, each made by one process; for a GPU they are in pinned memory."""
     data: Any = views  # a list is all that a loader needs
-    return iter(
-        DataLoader(data, batch_size=None, num_workers=workers, collate_fn=_made, pin_memory=device.type == "cuda")
-    )
+    pinned = device.type == "cuda"
+    return iter(DataLoader(data, batch_size=None, num_workers=workers, collate_fn=_made, pin_memory=pinned))
 
 
 def _made(view: partial[PixelBatch]) -> PixelBatch:

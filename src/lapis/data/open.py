@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,16 +30,10 @@ HOW_TO_GET = (
 )
 
 
-class Archive(NamedTuple):
-    """An official archive and the MD5 sum that its authors publish."""
-
-    url: str
-    md5: str
-
-
+# The official archives, and the MD5 sums that their authors publish.
 ARCHIVES = {
-    "cifar10": Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
-    "cifar100": Archive("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
+    "cifar10": ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar100": ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
 }
 
 
@@ -56,29 +49,29 @@ def resolve_data(folder: Path | None, dataset: str | None) -> Path:
         raise LapisError(f"no data folder was given; {HOW_TO_GET}")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lapis"
     if find_layout(cache, dataset) is None:
-        echo(f"downloading {dataset} from {ARCHIVES[dataset].url} to {cache}", error=True)
-        download(ARCHIVES[dataset], cache)
+        echo(f"downloading {dataset} from {ARCHIVES[dataset][0]} to {cache}", error=True)
+        download(*ARCHIVES[dataset], cache)
     return cache
 
 
-def download(archive: Archive, folder: Path) -> None:
+def download(url: str, md5: str, folder: Path) -> None:
     """Fetch, verify, unpack; nothing that fails its checksum is unpacked."""
     with new_folder(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         file = Path(temporary) / "archive.tar.gz"
         try:
-            with urllib.request.urlopen(archive.url, timeout=TIMEOUT_SECONDS) as answer, file.open("wb") as out:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, file.open("wb") as out:
                 shutil.copyfileobj(answer, out)
         except (OSError, urllib.error.URLError) as error:
-            raise LapisError(f"cannot download {archive.url}: {error}; with no network, {HOW_TO_GET}") from error
+            raise LapisError(f"cannot download {url}: {error}; with no network, {HOW_TO_GET}") from error
         found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
-        if found != archive.md5:
-            raise LapisError(f"{archive.url} has MD5 {found}, its authors publish {archive.md5}; try again later")
+        if found != md5:
+            raise LapisError(f"{url} has MD5 {found}, its authors publish {md5}; try again later")
         unpacked = Path(temporary) / "unpacked"
         try:
             with tarfile.open(file) as tar:
                 tar.extractall(unpacked, filter="data")
         except (OSError, tarfile.TarError) as error:
-            raise LapisError(f"cannot unpack {archive.url}: {error}") from error
+            raise LapisError(f"cannot unpack {url}: {error}") from error
         for item in unpacked.iterdir():
             if not (folder / item.name).exists():
                 item.rename(folder / item.name)
@@ -112,6 +105,5 @@ def some_images(folder: Path | None, count: int) -> Images:
 def resized_batches(images: Images, preprocess: Preprocess, batch: int) -> Iterator[tuple[Pixels, Labels]]:
     """Batches of (pixels (n, S, S, 3), labels (n,)), resized for a network."""
     for start in range(0, len(images), batch):
-        stop = min(start + batch, len(images))
-        pixels = np.stack([preprocess.resize(images.read(index)) for index in range(start, stop)])
-        yield pixels, images.labels[start:stop]
+        labels = images.labels[start : start + batch]
+        yield np.stack([preprocess.resize(images.read(start + at)) for at in range(len(labels))]), labels

@@ -108,6 +108,7 @@ def erase(images: Tensor, generators: list[np.random.Generator], probability: fl
     return images
 
 
+BILINEAR = Image.Resampling.BILINEAR
 # Of 0..1; RandAugment's magnitude is 9 of 10.
 STRENGTH = 0.9
 GREY = (124, 116, 104)
@@ -125,19 +126,17 @@ def _affine(matrix: Callable[[Image.Image, float], tuple[float, ...]]) -> Operat
 
     def transform(image: Image.Image, strength: float, sign: int) -> Image.Image:
         moved = matrix(image, sign * 0.3 * strength)
-        return image.transform(image.size, Image.Transform.AFFINE, moved, Image.Resampling.BILINEAR, fillcolor=GREY)
+        return image.transform(image.size, Image.Transform.AFFINE, moved, BILINEAR, fillcolor=GREY)
 
     return transform
-
-
-def _rotate(image: Image.Image, strength: float, sign: int) -> Image.Image:
-    return image.rotate(sign * 30 * strength, Image.Resampling.BILINEAR, fillcolor=GREY)
 
 
 OPERATIONS: dict[str, Operation] = {
     "autocontrast": lambda image, strength, sign: ImageOps.autocontrast(image),
     "equalize": lambda image, strength, sign: ImageOps.equalize(image),
-    "rotate": _rotate,
+    "rotate": lambda image, strength, sign: image.rotate(
+        sign * 30 * strength, Image.Resampling.BILINEAR, fillcolor=GREY
+    ),
     "shear_x": _affine(lambda image, amount: (1, amount, 0, 0, 1, 0)),
     "shear_y": _affine(lambda image, amount: (1, 0, 0, amount, 1, 0)),
     "move_x": _affine(lambda image, amount: (1, 0, amount * image.width, 0, 1, 0)),

@@ -48,7 +48,7 @@ def open_datasets(data: Data, folder: Path | None) -> tuple[Images, Images]:
         test = train if data.validate else open_images(folder, "test", dataset)
     if data.validate:
         train, test = set_aside(train, data.validate)
-    return _cut(train, data.limit), _cut(test, data.test_limit)
+    return spread(train, data.limit or len(train)), spread(test, data.test_limit or len(test))
 
 
 def calibration_images(images: Images, recipe: Recipe, device: torch.device) -> Tensor:
@@ -57,24 +57,13 @@ def calibration_images(images: Images, recipe: Recipe, device: torch.device) -> 
     return normalise(torch.cat([batch.pixels for batch in few]).to(device), recipe.preprocess)
 
 
-class UnreadableImages:
-    """Training images that cannot be read: each is printed and listed once, and too many stop the run."""
-
-    def __init__(self, out: Path, total: int) -> None:
-        self.file, self.total = out / UNREADABLE_FILE, total
-
-    def note(self, parts: tuple[Batch, ...], known: list[str], display: Display) -> None:
-        """Add what is new in these batches to `known`."""
-        for line in [line for part in parts for line in part.unreadable if line not in known]:
-            known.append(line)
-            display.print_line(line)
-            with os.fdopen(open_own_file(self.file, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        if len(known) > UNREADABLE_SHARE * self.total:
-            raise LapisError(
-                f"{len(known)} of {self.total} training images cannot be read; see {self.file} and repair the data"
-            )
-
-
-def _cut(images: Images, limit: int) -> Images:
-    return spread(images, limit) if limit else images
+def note_unreadable(parts: tuple[Batch, ...], known: list[str], total: int, out: Path, display: Display) -> None:
+    """Print and list each training image that cannot be read, once; `known` are those so far, and too many an error."""
+    path = out / UNREADABLE_FILE
+    for line in [line for part in parts for line in part.unreadable if line not in known]:
+        known.append(line)
+        display.print_line(line)
+        with os.fdopen(open_own_file(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    if len(known) > UNREADABLE_SHARE * total:
+        raise LapisError(f"{len(known)} of {total} training images cannot be read; see {path} and repair the data")

@@ -33,14 +33,13 @@ from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
-from lapis.train.objective import block_errors, make_objective
+from lapis.train.loop import train_or_resume
+from lapis.train.objective import block_errors, load_teacher, make_objective
 from lapis.train.plan import normalisation_name
 from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Recipe, Sparsity
-from lapis.train.resume import train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
 from lapis.train.step import step_seconds
-from lapis.train.teacher import load_teacher
 
 PLAN_FILE, LIST_FILE, SOURCE_FILE = "plan.json", "images.json", "source.safetensors"
 # How near a network is to the dense one: the calibrated network in the folder, a trained one in that of its stage.

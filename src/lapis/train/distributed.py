@@ -1,14 +1,17 @@
-"""Training in one process or many: the rank of this process, and the sums over all processes."""
+"""Training in one process or many: ranks and sums over all processes, devices, and the signals that stop a run."""
 
 from __future__ import annotations
 
-import inspect
 import os
+import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from lapis.errors import LapisError
 
 Value = TypeVar("Value")
+
+# The CPUID leaf that gives the shape of AMX's tiles.
+TILE_PAGE = 0x1D
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ class Processes:
         dist.all_gather_object(values, value)
         return [value for value in values if value is not None]
 
+    def averaged(self, module: nn.Module) -> nn.Module:
+        """`module` with gradients that are averaged over the processes; the module itself where there is only one."""
+        return module if self.world == 1 else DistributedDataParallel(module)
+
     def barrier(self) -> None:
         if self.world > 1:
             dist.barrier()
@@ -75,23 +85,13 @@ def join(name: str = "auto") -> Processes:
     return Processes(rank, world, device)
 
 
-def averaged_gradients(module: nn.Module, processes: Processes) -> nn.Module:
-    """`module` with gradients that are averaged over the processes; the module itself where there is only one."""
-    if processes.world == 1:
-        return module
-    # torch 2.13 renamed the argument and warns of the old name.
-    known = inspect.signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    return DistributedDataParallel(module, **{name: False})  # type: ignore[arg-type]
-
-
 @contextmanager
 def explain_lost_process(processes: Processes, out: Path) -> Iterator[None]:
     """Torch's errors about a process that is gone, as one error that says how to continue the run in `out`."""
     try:
         yield
     except RuntimeError as error:
-        words, first = str(error).lower(), str(error).splitlines()[0] if str(error) else type(error).__name__
+        words, first = str(error).lower(), reason(error)
         again = f"the last saved state in {out} is whole: "
         if "dataloader worker" in words:
             raise LapisError(
@@ -104,6 +104,16 @@ def explain_lost_process(processes: Processes, out: Path) -> Iterator[None]:
                 f"another process of this run is gone ({first}); {again}start all processes again with --resume"
             ) from error
         raise
+
+
+def reason(error: BaseException) -> str:
+    """The reason in one line, from an error or from the error that caused it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def leave(processes: Processes) -> None:
@@ -123,3 +133,43 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise LapisError("device cuda was requested, but torch finds no GPU; use --device cpu")
     return device
+
+
+def avoid_broken_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Keep oneDNN from using AMX where a hypervisor announces it but hides its tiles: oneDNN would crash there.
+
+    It has an effect only before torch's first product. A value that the user has set stays. True if AMX is now off.
+    """
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    pages = re.search(r"^cpuid level\s*:\s*(\d+)", text, re.MULTILINE)
+    if pages is None or " amx_tile" not in text or int(pages[1]) >= TILE_PAGE:
+        return False
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+    return True
+
+
+class StopRequest:
+    """In this context Ctrl-C or SIGTERM sets a flag, so that a run can save its state; a second Ctrl-C interrupts."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
+            self.previous = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True

@@ -12,9 +12,8 @@ from lapis.data.loader import PixelBatch, TestBatches
 from lapis.energy import energy_of
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT
-from lapis.train.distributed import Processes
+from lapis.train.distributed import Processes, StopRequest
 from lapis.train.recipe import Recipe
-from lapis.train.signals import StopRequest
 
 BATCH = 100
 

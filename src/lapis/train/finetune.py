@@ -26,14 +26,14 @@ from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
 from lapis.train.distributed import Processes
 from lapis.train.head import MOST_IMAGES, fit_head
-from lapis.train.objective import make_objective
+from lapis.train.loop import train_or_resume
+from lapis.train.objective import load_teacher, make_objective
 from lapis.train.plan import START_FILE, Plan
 from lapis.train.recipe import differences
-from lapis.train.resume import read_record, train_or_resume
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student, start_network
+from lapis.train.state import read_record
 from lapis.train.step import step_seconds
-from lapis.train.teacher import load_teacher
 
 PLAN_FILE = "plan.json"
 SHOWN_UNREADABLE = 3

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lapis.data.images import Images, spread
 from lapis.data.loader import TestBatches
@@ -34,36 +34,21 @@ def fit_head(
 
     `progress` is told how many images have been seen.
     """
-    model.eval()
-    features, labels = _features(model, images, preprocess, progress)
+    seen: list[Tensor] = []
+    labels: list[Tensor] = []
+    device = model.eval().classifier.weight.device
+    for batch in TestBatches(spread(images, MOST_IMAGES), preprocess, BATCH, device=device):
+        if len(batch.pixels):
+            tokens = model.forward_features(normalise(batch.pixels, preprocess))
+            seen.append(model.forward_head(tokens, pre_logits=True).float())
+            labels.append(batch.labels.to(device))
+            progress(sum(map(len, labels)))
+    features = torch.cat(seen)
     mean, deviation = features.mean(dim=0), features.std(dim=0).clamp_min(1e-6)
-    weight, bias = _regress((features - mean) / deviation, labels, model.config.classes)
+    weight, bias = _regress((features - mean) / deviation, torch.cat(labels), model.config.classes)
     weight = weight / deviation
     model.classifier.weight.copy_(weight)
     model.classifier.bias.copy_(bias - weight @ mean)
-
-
-def _features(
-    model: LapisViT, images: Images, preprocess: Preprocess, progress: Callable[[int], None]
-) -> tuple[Tensor, Tensor]:
-    """What the head gets (n, D), and labels (n,)."""
-    seen: list[Tensor] = []
-    labels: list[Tensor] = []
-    device = model.classifier.weight.device
-
-    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        seen.append(inputs[0].float())
-
-    hook = model.classifier.register_forward_pre_hook(note)
-    try:
-        for batch in TestBatches(spread(images, MOST_IMAGES), preprocess, BATCH):
-            if len(batch.pixels):
-                model(normalise(batch.pixels.to(device), preprocess))
-                labels.append(batch.labels.to(device))
-                progress(sum(map(len, labels)))
-    finally:
-        hook.remove()
-    return torch.cat(seen), torch.cat(labels)
 
 
 def _regress(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

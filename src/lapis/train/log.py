@@ -1,4 +1,4 @@
-"""The log of a run: steps.csv, evaluations.jsonl, and the same values for TensorBoard where it is installed."""
+"""The log of a run: steps.csv, evaluations.jsonl, a plot of both, and TensorBoard's files where it is installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lapis._util.files import csv_text, parse_json, write_atomically
-from lapis._util.run_layout import EVALUATIONS_FILE, STEPS_FILE
+from lapis._util.files import csv_text, parse_json, save_figure, write_atomically
+from lapis._util.hints import install_command
+from lapis._util.run_layout import CURVES_FILE, EVALUATIONS_FILE, STEPS_FILE
 from lapis.errors import LapisError
 
 COLUMNS = (
@@ -74,17 +75,19 @@ class Log:
         seen = f"loss {row['loss']:.4f}  batch {row['accuracy']:.1f} %  activity {row['activity']:.2f}"
         return f"{seen}  {self.speed:.0f} images/s{tested}"
 
-    def evaluation(self, record: dict[str, Any]) -> None:
+    def evaluation(self, record: dict[str, Any]) -> str:
+        """Log a test; the same in a line, for the display."""
         self._mark = time.monotonic()  # the time of a test is not that of steps
-        if not self.writes:
-            return
-        self._append(EVALUATIONS_FILE, json.dumps(record))
+        if self.writes:
+            self._append(EVALUATIONS_FILE, json.dumps(record))
         if self.board is not None:
             for name in ("top1", "top5", "loss"):
                 self.board.add_scalar(f"test/{name}", record[name], record["step"])
             for point, share in record.get("activity", {}).items():
                 self.board.add_scalar(f"activity/{point}", share, record["step"])
             self.board.flush()
+        tested = f"{record['images']} {record['evaluated']} images"
+        return f"step {record['step']}: top-1 {record['top1']:.2f} %, top-5 {record['top5']:.2f} % of {tested}"
 
     def _append(self, name: str, line: str) -> None:
         try:
@@ -134,3 +137,35 @@ def _board(folder: Path, step: int) -> Any:
     except ImportError:  # optional; the CSV and JSON files hold the same values
         return None
     return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+
+def plot_curves(folder: Path, title: str) -> None:
+    """Draw loss, test accuracy and activity over the steps, from the run's log."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LapisError(f"curves need matplotlib: {install_command('train')} ({error})") from error
+    steps, evaluations = read_steps(folder), read_evaluations(folder)
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    loss, accuracy, activity = figure.subplots(1, 3)
+    numbers = [int(row["step"]) for row in steps]
+    loss.plot(numbers, [float(row["loss"]) for row in steps], linewidth=1, label="loss")
+    for part in ("ce", "logit", "feature"):
+        values = [float(row[part]) for row in steps]
+        if any(values):
+            loss.plot(numbers, values, linewidth=0.7, alpha=0.7, label=part)
+    accuracy.plot([row["step"] for row in evaluations], [row["top1"] for row in evaluations], marker="o", markersize=3)
+    activity.plot(numbers, [float(row["activity"]) for row in steps], linewidth=1, label="mean, training")
+    for point in evaluations[-1].get("activity", {}) if evaluations else {}:
+        shares = {row["step"]: row["activity"][point] for row in evaluations if point in row.get("activity", {})}
+        activity.plot(list(shares), list(shares.values()), marker="o", markersize=3, label=point)
+    activity.set_ylim(0, 1)
+    names = {loss: "training loss", accuracy: "top-1 (%)", activity: "share of values that spike"}
+    for axes, name in names.items():
+        axes.set(xlabel="step", title=name)
+        if axes is not accuracy:
+            axes.legend(frameon=False, fontsize=7)
+    figure.suptitle(title)
+    save_figure(folder / CURVES_FILE, figure)

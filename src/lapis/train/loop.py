@@ -16,24 +16,19 @@ from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_F
 from lapis._util.terminal import echo
 from lapis.data.loader import Batch, TrainBatches
 from lapis.energy import save_tally
-from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
-from lapis.train.curves import plot_curves
-from lapis.train.datasets import UnreadableImages, calibration_images, open_datasets
-from lapis.train.distributed import Processes, averaged_gradients, choose_device, explain_lost_process
+from lapis.train import distributed
+from lapis.train.datasets import calibration_images, note_unreadable, open_datasets
+from lapis.train.distributed import Processes, StopRequest
 from lapis.train.evaluate import evaluate_student
-from lapis.train.log import Log
-from lapis.train.objective import make_objective
-from lapis.train.onednn import avoid_broken_amx
-from lapis.train.optim import make_optimizer
+from lapis.train.log import Log, plot_curves
+from lapis.train.objective import load_teacher, make_objective
 from lapis.train.recipe import Recipe
 from lapis.train.run_lock import lock_folder
-from lapis.train.signals import StopRequest
 from lapis.train.sparsity import DeadlineScheduler
 from lapis.train.start import prepare_student
-from lapis.train.state import RunState, check_recipe, drop_last_state, load_state
-from lapis.train.step import OptimizerStep
-from lapis.train.teacher import load_teacher
+from lapis.train.state import RunState, drop_last_state, finished_summary, saved_state
+from lapis.train.step import OptimizerStep, make_optimizer
 
 
 def train(
@@ -48,16 +43,12 @@ def train(
 
     Without `processes` this process trains alone, on a GPU where there is one.
     """
-    avoid_broken_amx()
-    processes = processes or Processes(0, 1, choose_device("auto"))
+    distributed.avoid_broken_amx()
+    processes = processes or Processes(0, 1, distributed.choose_device("auto"))
     data, out = None if data is None else Path(data), Path(out)
-    with lock_folder(out) if processes.first else nullcontext(), explain_lost_process(processes, out):
-        if not resume and (out / STATE_FILE).exists():
-            raise LapisError(f"{out} holds a run already; continue it with --resume, or choose another --out")
+    with lock_folder(out) if processes.first else nullcontext(), distributed.explain_lost_process(processes, out):
         damaged: list[str] = []
-        saved = load_state(out, damaged.append) if resume else None
-        if saved is not None:
-            check_recipe(saved["recipe"], recipe, str(out))
+        saved = saved_state(out, recipe, resume, damaged.append)
         # Data, first weights and teacher are opened before anything is written: a failed start leaves no folder.
         run = Run(recipe, data, out, processes, quiet or not processes.first)
         if saved is not None:
@@ -71,6 +62,15 @@ def train(
             write_text(out / RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
         run.loop()
         return run.finish()
+
+
+def train_or_resume(
+    recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool = False
+) -> dict[str, Any]:
+    """The summary of a run that is part of a longer job: a finished one is not repeated, an interrupted one resumed."""
+    if (out / SUMMARY_FILE).is_file():
+        return finished_summary(out, recipe)
+    return train(recipe, data, out, processes, (out / STATE_FILE).exists(), quiet)
 
 
 class Run:
@@ -87,14 +87,13 @@ class Run:
             recipe.data.workers, device,
         )  # fmt: skip
         self.total = max(1, round(optim.epochs * self.batches.steps))
-        self.unreadable = UnreadableImages(out, len(self.train_images))
         few = calibration_images(self.train_images, recipe, device)
         if not quiet:
             echo(f"{recipe.name}: preparing the network on {len(few)} images", error=True)
         teacher = load_teacher(recipe, device)
         student = prepare_student(recipe, few, teacher)
         objective = make_objective(student, teacher, recipe, few)
-        module, optimizer = averaged_gradients(objective, processes), make_optimizer(objective, optim)
+        module, optimizer = processes.averaged(objective), make_optimizer(objective, optim)
         self.deadlines = DeadlineScheduler(student, recipe.sparsity, self.total, processes, few)
         self.step = OptimizerStep(
             optim, module, teacher, optimizer, self.deadlines, processes, self.total, self.batches.steps
@@ -122,7 +121,7 @@ class Run:
                     log.step(row, self.recipe.optim.batch, self.deadlines.activity)
                     note = log.note(row, progress.best)
                 display.update(progress.step, note)
-                self.unreadable.note(parts, progress.unreadable, display)
+                note_unreadable(parts, progress.unreadable, len(self.train_images), self.out, display)
                 stopping = self.processes.any(stop.requested)
                 tested = progress.step % evaluate_every == 0 or progress.step == self.total
                 if tested:
@@ -160,15 +159,11 @@ class Run:
         progress.evaluation_due = False
         better = scores.top1 > progress.best and self.deadlines.arrived(progress.step)
         progress.best = scores.top1 if better else progress.best
-        log.evaluation(progress.last)
+        display.print_line(log.evaluation(progress.last))
         if self.processes.first and scores.tally.images:
             save_tally(self.out / ACTIVITY_FILE, scores.tally, network.config)
         if self.processes.first and better:
             save_network(self.out / BEST_FILE, network, self.state.metadata(self.train_images.classes))
-        display.print_line(
-            f"step {progress.step}: top-1 {scores.top1:.2f} %, top-5 {scores.top5:.2f} % of {scores.images} "
-            f"{self.recipe.data.evaluated} images"
-        )
         return True
 
     def finish(self) -> dict[str, Any]:

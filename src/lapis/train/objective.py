@@ -1,4 +1,4 @@
-"""The losses: labels and, with a teacher, its logits and features; or a teacher's tokens block by block.
+"""What a run learns: labels and, with a teacher, its logits and features; or a teacher's tokens block by block.
 
 Distillation without labels knows the teacher's tokens x_0 .. x_L. In the stage `blocks`, block l gets x_{l-1} and must
 give x_l. Gradients stay inside a block, so nothing explodes and nothing drifts, and the deployed form can be trained
@@ -14,13 +14,64 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lapis import models
+from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT, Tapped
+from lapis.nn.pixels import renormalise
+from lapis.preprocess import Preprocess
 from lapis.train.recipe import Distill, Recipe
-from lapis.train.teacher import Teacher
 
 # How much the error of the class token counts, besides its share in the errors of all tokens.
 CLASS_TOKEN = 0.3
+
+
+class Teacher:
+    """A frozen network that gets the student's images in its own normalisation: logits and tapped tokens."""
+
+    def __init__(self, model: LapisViT, blocks: tuple[int, ...], student: Preprocess, own: Preprocess) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.blocks, self.student, self.own = blocks, student, own
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tapped:
+        return self.model.tap(renormalise(images, self.student, self.own), self.blocks)
+
+
+def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
+    """The recipe's teacher, or None; a teacher that does not fit the student is an error."""
+    if not recipe.distill.teacher:
+        return None
+    opened = models.load(recipe.distill.teacher)
+    check_teacher(recipe, opened.config)
+    blocks = recipe.distill.teacher_blocks if recipe.distill.feature else ()
+    if recipe.stage != "labels":
+        blocks = tuple(range(opened.config.depth))
+    # A file of foreign weights does not say how images are prepared.
+    own = recipe.preprocess if opened.kind == "foreign" else opened.preprocess
+    return Teacher(opened.torch().to(device), blocks, recipe.preprocess, own)
+
+
+def check_teacher(recipe: Recipe, theirs: LapisConfig) -> None:
+    """Refuse a teacher of this configuration if the recipe's student cannot learn from it."""
+    ours_at, theirs_at, ours = recipe.distill.student_blocks, recipe.distill.teacher_blocks, recipe.model
+    if recipe.stage != "labels" and (theirs.depth, theirs.width) != (ours.depth, ours.width):
+        raise LapisError(
+            f"stage={recipe.stage} compares tokens block by block: teacher {recipe.distill.teacher} has depth "
+            f"{theirs.depth} and width {theirs.width}, the student {ours.depth} and {ours.width}"
+        )
+    if len(ours_at) != len(theirs_at):
+        raise LapisError(f"distill.student_blocks={ours_at} and distill.teacher_blocks={theirs_at} must pair up")
+    if theirs.classes != ours.classes:
+        raise LapisError(
+            f"teacher {recipe.distill.teacher} knows {theirs.classes} classes, the student {ours.classes}; "
+            "adapt the teacher to this dataset first"
+        )
+    if theirs.image_size != ours.image_size:
+        raise LapisError(
+            f"teacher {recipe.distill.teacher} takes {theirs.image_size} px, the student {ours.image_size}; "
+            f"set model.image_size={theirs.image_size} or train a teacher at {ours.image_size}"
+        )
 
 
 class Terms(NamedTuple):
@@ -42,11 +93,9 @@ class Objective(nn.Module):
     def __init__(self, student: LapisViT, distill: Distill, teacher_width: int | None) -> None:
         super().__init__()
         self.student, self.distill = student, distill
-        self.has_teacher = teacher_width is not None
         self.project = None
         if teacher_width is not None and distill.feature:
-            width = student.config.width
-            self.project = nn.Linear(width, teacher_width)
+            self.project = nn.Linear(student.config.width, teacher_width)
 
     @torch.no_grad()
     def align(self, images: Tensor, teacher_output: Tapped) -> None:
@@ -68,27 +117,16 @@ class Objective(nn.Module):
         taps = () if self.project is None else self.distill.student_blocks
         logits, features = self.student.tap(images, taps)
         logits = logits.float()
-        ce = soft_cross_entropy(logits, targets)
-        zero = torch.zeros((), device=logits.device)
-        logit = feature = zero
-        loss = ce
-        if self.has_teacher:
-            if teacher_output is None:
-                raise LapisError("distillation needs the teacher's output, and no teacher's output was given")
+        loss = ce = soft_cross_entropy(logits, targets)
+        logit = feature = torch.zeros_like(ce)
+        if teacher_output is not None:
             logit = logit_distillation(logits, teacher_output.logits.float(), self.distill.temperature)
             if self.project is not None:
-                feature = self._feature_distillation(features, teacher_output.features)
+                pairs = zip(features, teacher_output.features, strict=True)
+                feature = torch.stack([feature_distillation(self.project(own), theirs) for own, theirs in pairs]).mean()
             loss = self.distill.ce * ce + self.distill.logit * logit + self.distill.feature * feature
         right = (logits.argmax(1) == targets.argmax(1)).float().mean()
         return Terms(loss, ce.detach(), logit.detach(), feature.detach(), right)
-
-    def _feature_distillation(self, features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
-        assert self.project is not None
-        losses = [
-            feature_distillation(self.project(ours), theirs)
-            for ours, theirs in zip(features, teacher_features, strict=True)
-        ]
-        return torch.stack(losses).mean()
 
 
 class BlockObjective(nn.Module):
@@ -105,8 +143,7 @@ class BlockObjective(nn.Module):
 
     def forward(self, images: Tensor, targets: Tensor, teacher_output: Tapped) -> Terms:
         """The teacher's output has the tokens after every block; targets are not looked at."""
-        student, distill = self.student, self.distill
-        errors, classes = [], []
+        student, distill, errors, classes = self.student, self.distill, [], []
         y = start = student.embed(images) if self.whole else student.embed(images).detach()
         for block, tokens in zip(student.blocks, teacher_output.features, strict=True):
             target = tokens.float()
@@ -116,7 +153,6 @@ class BlockObjective(nn.Module):
             classes.append(error[:, 0].mean() / added[:, 0].mean())
             if not self.whole:
                 y = start = target
-        feature = torch.stack(errors).mean()
         loss = distill.tokens * (torch.stack(errors).sum() + CLASS_TOKEN * torch.stack(classes).sum())
         logit = right = torch.zeros_like(loss)
         if self.whole:
@@ -124,7 +160,7 @@ class BlockObjective(nn.Module):
             logit = logit_distillation(logits, teacher_output.logits.float(), distill.temperature)
             loss = loss + distill.logit * logit
             right = (logits.argmax(1) == teacher_output.logits.argmax(1)).float().mean()
-        return Terms(loss, torch.zeros_like(loss), logit.detach(), feature.detach(), right)
+        return Terms(loss, torch.zeros_like(loss), logit.detach(), torch.stack(errors).mean().detach(), right)
 
 
 @torch.no_grad()

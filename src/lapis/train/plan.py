@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, CodingByPoint, LapisConfig
+from lapis.config import DEPLOYED, DEPLOYED_BITS, FLOAT_WEIGHTS, LapisConfig
 from lapis.data.class_folders import SplitImages
 from lapis.data.loader import Augment
 from lapis.errors import LapisError
 from lapis.models import Model
 from lapis.preprocess import NORMALISATIONS, Preprocess
-from lapis.train.recipe import Checkpointing, Data, Distill, Optim, Recipe
-from lapis.train.teacher import check_teacher
+from lapis.train.objective import check_teacher
+from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Recipe
 
 # In a folder of its own, so that no network that is named after its images can replace it.
 START_FILE = "0_start/start.safetensors"
@@ -37,8 +37,6 @@ RATES = {"exact": 2e-4, "pow2": 1e-4, "w6": 1e-4}
 WARMUP_SHARE = 0.05
 # A batch that would keep more than this is taken in parts, whose gradients are added; and what a process takes besides.
 STEP_BYTES, PROCESS_BYTES = 2 << 30, 600 << 20
-# Spikes of both signs where a dense network has negative values.
-SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="signed", mlp_in="signed")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,9 @@ def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name:
     stages: dict[str, Recipe] = {}
     plan = Plan(folder, out, name, opened.source, images, stages, choices.fast)
     previous = out / START_FILE
-    data = _data(opened.preprocess, images)
+    # The images are normalised as the start's were.
+    preprocess, calibrate = opened.preprocess, min(64, len(images.train))
+    data = Data("folder", normalisation_name(preprocess), preprocess.crop, calibrate=calibrate)
     first = choices.epochs or usual_epochs(len(images.train), opened.config.image_size)
     configs = stage_configs(opened.config.replace(classes=len(images.classes)))
     if choices.fast and len(configs) > 1:
@@ -112,7 +112,8 @@ def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name:
             model=config,
             start=str(previous),
             data=data,
-            augment=usual_augment(epochs),
+            # Images that are seen often, those of a small set, are varied more.
+            augment=Augment(smallest_area=0.35 if epochs > OFTEN else 0.5),
             optim=_optim(stage, len(images.train), epochs, config),
             distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.
@@ -127,9 +128,8 @@ def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name:
 
 def stage_configs(start: LapisConfig) -> dict[str, LapisConfig]:
     """The configuration of every stage, the last one deployed: one stage if the start is deployed already."""
-    integer = start.weight_bits != FLOAT_WEIGHTS
     spiking = all(getattr(start, name) == value for name, value in DEPLOYED.items())
-    if spiking and integer:
+    if spiking and start.weight_bits != FLOAT_WEIGHTS:
         return {f"w{start.weight_bits}": start}
     stages = {}
     if not spiking:
@@ -145,11 +145,6 @@ def usual_epochs(images: int, image_size: int) -> float:
     share = LARGE_SHARE if image_size >= LARGE_SIZE else 1.0
     seen = share * min(max(USUAL_EPOCHS * images, LEAST_SEEN), MOST_SEEN)
     return float(min(max(1, round(seen / images)), MOST_EPOCHS))
-
-
-def usual_augment(epochs: float) -> Augment:
-    """Images that are seen often, those of a small set, are varied more."""
-    return Augment(smallest_area=0.35 if epochs > OFTEN else 0.5)
 
 
 def usual_batch(images: int) -> int:
@@ -173,11 +168,6 @@ def _optim(stage: str, images: int, epochs: float, config: LapisConfig) -> Optim
     )
 
 
-def _data(preprocess: Preprocess, images: SplitImages) -> Data:
-    """The images, normalised as the start's were."""
-    return Data("folder", normalisation_name(preprocess), preprocess.crop, calibrate=min(64, len(images.train)))
-
-
 def normalisation_name(preprocess: Preprocess) -> str:
     """What recipes call the normalisation of a start."""
     named = [name for name, rule in NORMALISATIONS.items() if rule == (preprocess.mean, preprocess.std)]
@@ -193,13 +183,10 @@ def _distill(teacher: Model | None, student: LapisConfig) -> Distill:
     if teacher is None:
         return Distill()
     count = min(4, student.depth, teacher.config.depth)
-    ours, theirs = (_ends_of_parts(depth, count) for depth in (student.depth, teacher.config.depth))
+    # The last block of each of `count` parts of a network: 2, 5, 8, 11 of 12 blocks in 4 parts.
+    depths = (student.depth, teacher.config.depth)
+    ours, theirs = (tuple(depth * (index + 1) // count - 1 for index in range(count)) for depth in depths)
     return Distill(teacher.source, student_blocks=ours, teacher_blocks=theirs)
-
-
-def _ends_of_parts(depth: int, count: int) -> tuple[int, ...]:
-    """The last block of each of `count` parts of a network: 2, 5, 8, 11 of 12 blocks in 4 parts."""
-    return tuple(depth * (index + 1) // count - 1 for index in range(count))
 
 
 def _settled(recipe: Recipe, settings: tuple[str, ...], images: SplitImages) -> Recipe:

@@ -112,7 +112,7 @@ class Sparsity:
     steps, by minimum codes that are chosen anew every `every` steps; after `freeze_after` of all steps they stay the
     same. With `rotate_basis`, the first weights are rotated to axes in which few values are large, see
     `lapis.nn.rotation`. With `sensitivity_weighted`, the goals hold for the mean of all points, and silence goes where
-    the answer suffers least, see `lapis.train.sensitivity`.
+    the answer suffers least, see `lapis.train.sparsity`.
     """
 
     attention_in: float = 1.0

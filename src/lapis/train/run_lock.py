@@ -28,7 +28,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     path = folder / LOCK_FILE
     check_folder(folder, "--out")
     with new_folder(folder):
-        file = _locked(folder, path)
+        file = _locked(path)
         try:
             yield
         finally:
@@ -38,7 +38,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             os.close(file)
 
 
-def _locked(folder: Path, path: Path) -> int:
+def _locked(path: Path) -> int:
     while True:
         file = open_own_file(path, os.O_RDWR)
         try:
@@ -48,7 +48,7 @@ def _locked(folder: Path, path: Path) -> int:
             holder = os.read(file, 20).decode("ascii", "replace").strip() or "unknown"
             os.close(file)
             raise LapisError(
-                f"another run is at work in {folder} (process {holder}); wait until it ends, stop it, or choose "
+                f"another run is at work in {path.parent} (process {holder}); wait until it ends, stop it, or choose "
                 "another --out"
             ) from error
         # The run before may have removed the file between these two calls.
@@ -63,19 +63,14 @@ def open_own_file(path: Path, flags: int) -> int:
     """Open or make a file of ours in a folder that others can write to; a link or a device there is refused."""
     try:
         file = os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
-    except OSError as error:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise _not_ours(path) from error
-        raise LapisError(f"cannot write {path}: {error.strerror}; choose another --out") from error
-    seen = os.fstat(file)
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+        seen = os.fstat(file)
+        if stat.S_ISREG(seen.st_mode) and seen.st_nlink <= 1:
+            return file
         os.close(file)
-        raise _not_ours(path)
-    return file
-
-
-def _not_ours(path: Path) -> LapisError:
-    return LapisError(
+    except OSError as error:
+        if not path.is_symlink() and (path.is_file() or not path.exists()):
+            raise LapisError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+    raise LapisError(
         f"{path} is a link, a folder or a device, and writing to it could destroy another file; remove it, or choose "
         "another --out"
     )

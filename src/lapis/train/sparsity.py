@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lapis.config import MinCodeByPoint
@@ -18,10 +19,11 @@ from lapis.nn.quantizer import ActivationQuantizer
 from lapis.ops.lsq.eager import plain_codes
 from lapis.train.distributed import Processes
 from lapis.train.recipe import DRIVING, Sparsity
-from lapis.train.sensitivity import sensitivities
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
+# Codes that fall silent where sensitivity is measured. The answers to fewer differ mostly by rounding.
+CODES = 4
 
 
 class ActivityCounter:
@@ -41,12 +43,9 @@ class ActivityCounter:
     def stop(self) -> dict[str, Tensor]:
         """Counts (L, T + 1) of every point, over all processes."""
         self.counting = False
+        blocks, mean = range(self.model.config.depth), self.processes.mean
         points = dict.fromkeys(point for point, _ in self.counts)
-        depth = self.model.config.depth
-        return {
-            point: self.processes.mean(torch.stack([self.counts[point, block] for block in range(depth)]))
-            for point in points
-        }
+        return {point: mean(torch.stack([self.counts[point, block] for block in blocks])) for point in points}
 
     @torch.no_grad()
     def _note(self, quantizer: ActivationQuantizer, x: Tensor) -> None:
@@ -178,3 +177,33 @@ def min_code_for(counts: Tensor, goal: float, weights: Tensor | None = None) -> 
         firing -= float(counts[block, code + 1])
         min_code[block] = code + 2
     return tuple(min_code)
+
+
+@torch.no_grad()
+def sensitivities(model: LapisViT, images: Tensor, counts: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The square root of the divergence of the answers per share of power that is lost, (L,) of each point of `counts`.
+
+    One block and point at a time loses the lowest codes that still fire. A late block seems nearly free when it is
+    silent alone, and is not where the blocks before it are silent too; with the square root, between the divergence and
+    no weights at all, silence cost least (docs/results.md). counts (L, T + 1): how often each magnitude occurs, as a
+    `ActivityCounter` counts them on the same images.
+    """
+    config = model.config
+    first = vars(config.min_code)
+    before = F.log_softmax(model.eval()(images).double(), dim=-1)
+    found = {}
+    for point, table in counts.items():
+        levels = torch.arange(table.shape[1], dtype=table.dtype, device=table.device).square()
+        rows = []
+        for block in range(config.depth):
+            min_code = [config.min_code_of(point, each) for each in range(config.depth)]
+            start, stop = min_code[block], min(min_code[block] + CODES, config.window)
+            min_code[block] = stop
+            model.set_min_code(MinCodeByPoint(**{**first, point: tuple(min_code)}))
+            after = F.log_softmax(model(images).double(), dim=-1)
+            divergence = F.kl_div(after, before, reduction="batchmean", log_target=True).clamp_min(0)
+            lost = (table[block] * levels)[start:stop].sum() / (table[block] * levels).sum().clamp_min(1e-12)
+            rows.append((divergence / lost.clamp_min(1e-6)).sqrt())
+        found[point] = torch.stack(rows).cpu()
+    model.set_min_code(config.min_code)
+    return found

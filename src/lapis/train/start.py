@@ -13,13 +13,12 @@ from lapis.nn.checkpoint import check_tensors
 from lapis.nn.equalise import equalise
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
-from lapis.nn.quantizer import ActivationQuantizer, Quantizer
-from lapis.nn.relations import Mixer
+from lapis.nn.quantizer import Quantizer
 from lapis.nn.rotation import rotate_basis
 from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
+from lapis.train.objective import Teacher
 from lapis.train.recipe import Recipe
-from lapis.train.teacher import Teacher
 
 
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
@@ -80,30 +79,20 @@ def _carry_over(model: LapisViT, start: LapisViT, source: str) -> None:
     for name in [name for name in tensors if name.endswith("relation.position.table")]:
         if tensors[name].shape[0] != offset_count(new.grid):
             tensors[name] = resize_offsets(tensors[name], new.grid)
-    fresh = _changed_parts(model, start)
+    before, after = local_tensors(start), local_tensors(model)
+    fresh = {name for name, module in after.items() if _meaning(module, new) != _meaning(before.get(name), old)}
     if old.classes != new.classes:
         fresh |= {"head.weight", "head.bias"}
     # A quantizer or relation that only the old network has is dropped; any other unknown tensor is an error.
-    dropped = local_tensors(start).keys() - own.keys()
+    dropped = before.keys() - own.keys()
     kept = {name: tensor for name, tensor in tensors.items() if name not in fresh and name not in dropped}
-    fresh |= local_tensors(model).keys() - tensors.keys()
+    fresh |= after.keys() - tensors.keys()
     check_tensors(source, kept, {name: tuple(tensor.shape) for name, tensor in own.items() if name not in fresh})
     model.load_state_dict({**{name: own[name] for name in fresh}, **kept})
 
 
-def _changed_parts(model: LapisViT, start: LapisViT) -> set[str]:
-    """Tensors of quantizers and relations whose meaning differs from that in the network of the start."""
-    new, old, before = model.config, start.config, local_tensors(start)
-    names = set()
-    for name, module in local_tensors(model).items():
-        previous = before.get(name)
-        same = type(previous) is type(module)
-        if isinstance(module, Quantizer) and isinstance(previous, Quantizer):
-            same = same and (module.low, module.high) == (previous.low, previous.high)
-        if isinstance(module, ActivationQuantizer) and isinstance(previous, ActivationQuantizer):
-            same = same and module.coding == previous.coding
-        if isinstance(module, Mixer):
-            same = same and old.window == new.window and old.coding.qk == new.coding.qk
-        if not same:
-            names.add(name)
-    return names
+def _meaning(module: object, config: LapisConfig) -> tuple[object, ...]:
+    """What the tensors of a quantizer or relation mean; where it is the same in two networks, they carry over."""
+    if isinstance(module, Quantizer):
+        return type(module), module.low, module.high, getattr(module, "coding", None)
+    return type(module), config.window, config.coding.qk

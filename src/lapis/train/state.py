@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,14 +15,19 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from lapis._util.files import PARTIAL, write_atomically
-from lapis._util.run_layout import PREVIOUS_STATE_FILE, STATE_FILE
+from lapis._util.files import PARTIAL, read_json, write_atomically
+from lapis._util.run_layout import PREVIOUS_STATE_FILE, RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis.errors import LapisError
 from lapis.nn.model import LapisViT
+from lapis.train.distributed import reason
 from lapis.train.recipe import Recipe, differences
 from lapis.train.sparsity import DeadlineScheduler
 
 VERSION = 1
+# What a network's file says of its last evaluation.
+SCORES = ("top1", "top5", "images", "evaluated", "activity")
+# What a state file holds; a file that lacks any of it is damaged.
+FIELDS = ("recipe", "progress", "objective", "optimizer", "deadlines", "average", "generator")
 
 
 @dataclass
@@ -70,19 +75,29 @@ class RunState:
             self.average.update_parameters(self.student)
 
     def save(self, folder: Path) -> None:
-        """Write the state; if that fails, the last good one stays."""
-        save_state(
-            folder,
-            {
-                "recipe": self.recipe.to_dict(),
-                "progress": asdict(self.progress),
-                "objective": self.objective.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "deadlines": self.deadlines.state(),
-                "average": None if self.average is None else self.average.state_dict(),
-                "generator": torch.get_rng_state(),
-            },
-        )
+        """Write the state atomically and keep the one before; if that fails, the last good one stays."""
+        state = {
+            "version": VERSION,
+            "recipe": self.recipe.to_dict(),
+            "progress": asdict(self.progress),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "deadlines": self.deadlines.state(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "generator": torch.get_rng_state(),
+        }
+        target, second_name = folder / STATE_FILE, folder / f"{PARTIAL}{PREVIOUS_STATE_FILE}"
+        try:
+            _link(target, second_name)
+            write_atomically(target, lambda file: torch.save(state, file))
+            if second_name.exists():
+                os.replace(second_name, folder / PREVIOUS_STATE_FILE)
+        except (LapisError, RuntimeError, OSError) as error:
+            second_name.unlink(missing_ok=True)
+            kept = f"the last good one, {target}, is untouched" if target.exists() else "there is no earlier one"
+            raise LapisError(
+                f"cannot save the run's state in {folder}: {reason(error)}; {kept}; make room, then --resume"
+            ) from error
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Continue from what `save` wrote, on any number of processes."""
@@ -124,36 +139,23 @@ class RunState:
             "preprocess": self.recipe.preprocess.to_dict(),
             "class_names": list(class_names),
             "step": progress.step,
-            "scores": {
-                name: progress.last[name]
-                for name in ("top1", "top5", "images", "evaluated", "activity")
-                if name in progress.last
-            },
+            "scores": {name: progress.last[name] for name in SCORES if name in progress.last},
         }
 
 
-# What a state file holds; a file that lacks any of it is damaged.
-FIELDS = ("recipe", "progress", "objective", "optimizer", "deadlines", "average", "generator")
-
-
-def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state atomically and keep the one before; if that fails, the last good one stays."""
-    target, second_name = folder / STATE_FILE, folder / f"{PARTIAL}{PREVIOUS_STATE_FILE}"
-    try:
-        _link(target, second_name)
-        write_atomically(target, lambda file: torch.save({"version": VERSION, **state}, file))
-        if second_name.exists():
-            os.replace(second_name, folder / PREVIOUS_STATE_FILE)
-    except (LapisError, RuntimeError, OSError) as error:
-        second_name.unlink(missing_ok=True)
-        kept = f"the last good one, {target}, is untouched" if target.exists() else "there is no earlier one"
-        raise LapisError(
-            f"cannot save the run's state in {folder}: {reason(error)}; {kept}; make room, then --resume"
-        ) from error
+def saved_state(folder: Path, recipe: Recipe, resume: bool, report: Callable[[str], None]) -> dict[str, Any] | None:
+    """The state that a run continues from; None for a new run, which may not replace another."""
+    if resume:
+        state = load_state(folder, report)
+        check_recipe(state["recipe"], recipe, folder)
+        return state
+    if (folder / STATE_FILE).exists():
+        raise LapisError(f"{folder} holds a run already; continue it with --resume, or choose another --out")
+    return None
 
 
 def load_state(folder: Path, report: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """The state that `save_state` wrote last, or the one before if that is damaged, which `report` is told.
+    """The state that `RunState.save` wrote last, or the one before if that is damaged, which `report` is told.
 
     Nothing in the file is executed.
     """
@@ -175,11 +177,31 @@ def drop_last_state(folder: Path) -> None:
     os.replace(folder / PREVIOUS_STATE_FILE, folder / STATE_FILE)
 
 
-def check_recipe(saved: dict[str, Any], recipe: Recipe, what: str) -> None:
+def finished_summary(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    """The summary of a finished run of this recipe."""
+    saved, summary = (read_record(folder / name) for name in (RECIPE_FILE, SUMMARY_FILE))
+    check_recipe(saved, recipe, folder)
+    missing = [name for name in ("interrupted", "top1", "images", "steps", "seconds") if name not in summary]
+    if missing:
+        raise LapisError(f"{folder / SUMMARY_FILE} is damaged: it lacks {', '.join(missing)}; choose another --out")
+    return summary
+
+
+def check_recipe(saved: dict[str, Any], recipe: Recipe, folder: Path) -> None:
     """Refuse to continue with other settings than those that were saved."""
     changed = differences(saved, recipe.to_dict())
     if changed:
-        raise LapisError(f"{what} was started with another recipe: {'; '.join(changed)}; resume it with the same one")
+        raise LapisError(
+            f"{folder} holds a run of another recipe: {'; '.join(changed)}; repeat that, or choose another --out"
+        )
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote."""
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise LapisError(f"{path} is damaged: it holds no JSON object; choose another --out")
+    return record
 
 
 def _link(target: Path, second_name: Path) -> None:
@@ -200,19 +222,6 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise LapisError(f"{path} is not a state of this version ({VERSION}) of Lapis")
     missing = [name for name in FIELDS if name not in state]
-    if not missing:
-        progress = state["progress"] if isinstance(state["progress"], dict) else {}
-        missing = [f"progress.{each.name}" for each in fields(Progress) if each.name not in progress]
     if missing:
         raise LapisError(f"{path} is damaged: it lacks {', '.join(missing)}")
     return state
-
-
-def reason(error: BaseException) -> str:
-    """The reason in one line, from an error or from the error that caused it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

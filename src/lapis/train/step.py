@@ -1,9 +1,10 @@
-"""One optimizer step on a global batch, of which this process has its share, in one part or in several."""
+"""The optimizer, its learning rate, and one step on a global batch, of which this process has its share."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -15,11 +16,48 @@ from lapis.data.loader import Batch
 from lapis.errors import LapisError
 from lapis.native import CodesError
 from lapis.train.distributed import Processes
-from lapis.train.objective import Terms
-from lapis.train.optim import learning_rate, set_learning_rate
+from lapis.train.objective import Teacher, Terms
 from lapis.train.recipe import Optim
 from lapis.train.sparsity import DeadlineScheduler, mean_activity
-from lapis.train.teacher import Teacher
+
+# Where AdamW updates all parameters in one kernel; "cuda" is torch's name for ROCm too.
+FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+def parameter_groups(named: Iterable[tuple[str, nn.Parameter]], optim: Optim) -> list[dict[str, Any]]:
+    """Weight matrices decay; steps, taus, norms, biases, tokens and position tables do not.
+
+    `scale` multiplies the scheduled learning rate of a group.
+    """
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in named:
+        if not parameter.requires_grad:
+            continue
+        module, last = ["", *name.split(".")][-2:]
+        decays = last == "weight" and parameter.ndim >= 2 and module != "relation"
+        scale = optim.head_scale if module == "head" else 1.0
+        groups.setdefault((optim.weight_decay if decays else 0.0, scale), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "scale": scale} for (decay, scale), parameters in groups.items()
+    ]
+
+
+def make_optimizer(module: nn.Module, optim: Optim) -> torch.optim.AdamW:
+    groups = parameter_groups(module.named_parameters(), optim)
+    fused = all(parameter.device.type in FUSED_DEVICES for parameter in module.parameters())
+    return torch.optim.AdamW(groups, lr=optim.lr, fused=fused)
+
+
+def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:
+    """Linear to `peak` over the first `warmup` steps, then half a cosine to zero at `total`."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
 
 
 def step_seconds(objective: nn.Module, teacher: Teacher | None, optim: Optim, images: Tensor, classes: int) -> float:
