@@ -126,7 +126,7 @@ class RunState:
             "best_top1": max(progress.best, 0.0),
             "seconds": round(progress.seconds, 2),
             "unreadable": len(progress.unreadable),
-            **{name: value for name, value in progress.last.items() if name not in ("step", "seconds")},
+            **{name: value for name, value in progress.last.items() if name not in ("step", "seconds", "unreadable")},
         }
 
     def metadata(self, class_names: tuple[str, ...]) -> dict[str, Any]:
