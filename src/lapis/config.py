@@ -121,12 +121,12 @@ class LapisConfig:
         _check_choices(self)
         for name in ("image_size", "patch_size", "classes", "width", "depth", "heads", "mlp_ratio", "image_channels"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if type(value) is not int or value < 1:
                 raise LapisError(f"{name}={value!r} must be an integer of at least 1")
         if self.width % self.heads:
-            raise LapisError(
-                f"heads={self.heads} does not divide width={self.width}; use {_either(_divisors(self.width))}"
-            )
+            # The search is bounded, because a file may claim any width before its limits are checked.
+            divisors = [heads for heads in range(1, min(self.width, 64) + 1) if self.width % heads == 0]
+            raise LapisError(f"heads={self.heads} does not divide width={self.width}; use {_either(divisors)}")
         if self.image_size % self.patch_size:
             near = self.patch_size * max(1, round(self.image_size / self.patch_size))
             raise LapisError(
@@ -308,7 +308,7 @@ def _check_min_code(config: LapisConfig) -> None:
                 f"{config.depth} blocks"
             )
         for min_code in value if per_block else (value,):
-            if not isinstance(min_code, int) or isinstance(min_code, bool) or not 1 <= min_code <= config.window:
+            if type(min_code) is not int or not 1 <= min_code <= config.window:
                 raise LapisError(
                     f"min_code.{point}={min_code!r} must be an integer from 1 (every code but zero fires) to the "
                     f"window, {config.window}"
@@ -317,7 +317,7 @@ def _check_min_code(config: LapisConfig) -> None:
 
 def _check_affinity_bits(config: LapisConfig) -> None:
     bits = config.affinity_bits
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= AFFINITY_BITS:
+    if type(bits) is not int or not 1 <= bits <= AFFINITY_BITS:
         raise LapisError(f"affinity_bits={bits!r} must be an integer from 1 to {AFFINITY_BITS}")
     if bits != AFFINITY_BITS and rule_of(config.relation).stored is None:
         raise LapisError(
@@ -336,11 +336,6 @@ def _refuse_unknown(changes: dict[str, Any], kind: type, what: str) -> None:
     for name in changes:
         if name not in allowed:
             raise LapisError(f"unknown {what} {name!r}; {nearest(name, allowed)}use {_either(allowed)}")
-
-
-def _divisors(n: int) -> list[int]:
-    # The search is bounded, because a file may claim any width before its limits are checked.
-    return [d for d in range(1, min(n, 64) + 1) if n % d == 0]
 
 
 def _either(words: Iterable[object]) -> str:

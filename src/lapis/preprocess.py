@@ -56,13 +56,6 @@ _BEGINNINGS = {
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 _KNOWN_BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"BM": "BMP"}
 
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-
 
 @dataclass(frozen=True)
 class Preprocess:
@@ -78,8 +71,12 @@ class Preprocess:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 1 <= self.size <= MAX_SIZE:
             raise LapisError(f"size={self.size!r} is not an image side; use an integer from 1 to {MAX_SIZE}")
         for name in ("mean", "std"):
-            values = tuple(getattr(self, name))
-            if len(values) != 3 or not all(_is_number(value) for value in values):
+            values = getattr(self, name)
+            if (
+                not isinstance(values, (list, tuple, np.ndarray))
+                or len(values) != 3
+                or not all(map(_is_number, values))
+            ):
                 raise LapisError(f"{name}={values!r} must be three numbers, one per colour channel")
             object.__setattr__(self, name, tuple(float(value) for value in values))
         if min(self.std) < 1e-3 or max(map(abs, (*self.mean, *self.std))) > MAX_NORMAL:
@@ -109,7 +106,7 @@ class Preprocess:
                     f"an image of {width} x {height} pixels is too narrow: resized it would have "
                     f"{target[0]} x {target[1]}; cut out the part to classify"
                 )
-            pixels = _resample(pixels, *target, _FILTERS[self.interpolation])
+            pixels = _resample(pixels, *target, Image.Resampling[self.interpolation.upper()])
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
@@ -124,13 +121,7 @@ class Preprocess:
         known = {field.name for field in dataclasses.fields(cls)}
         if not {"size"} <= fields.keys() <= known:
             raise LapisError(f"preprocessing has the fields {sorted(fields)}; it takes {sorted(known)}")
-        for name in ("mean", "std"):
-            if not isinstance(fields.get(name, ()), (list, tuple)):
-                raise LapisError(f"preprocessing {name}={fields[name]!r} must be three numbers")
-        checked: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        return cls(**checked)
+        return cls(**fields)
 
 
 class UnreadableImageError(LapisError):
@@ -158,7 +149,7 @@ def read_image(source: Readable) -> Pixels:
         where = f"of mode {source.mode}"
         with _named_errors(where):
             _check_size(source, where)
-            return _upright(source, where)
+            return _as_rgb(source, where)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return decode_image(bytes(source), f"of {len(source)} bytes")
     if isinstance(source, (str, Path)):
@@ -214,7 +205,7 @@ def decode_image(data: bytes, where: str) -> Pixels:
             image.load()
             # A decoder may find another size than the header says.
             _check_size(image, where)
-            return _upright(image, where)
+            return _as_rgb(image, where)
 
 
 def _formats(data: bytes) -> tuple[str, ...]:
@@ -267,13 +258,10 @@ def _check_size(image: Image.Image, where: str) -> None:
         )
 
 
-def _upright(image: Image.Image, where: str) -> Pixels:
-    """Cameras store a photo as the sensor lay, and beside it how to turn it."""
-    return _as_rgb(ImageOps.exif_transpose(image), where)
-
-
-def _as_rgb(image: Image.Image, where: str) -> Pixels:
+def _as_rgb(stored: Image.Image, where: str) -> Pixels:
     """Three bytes per pixel; samples of 16 bits keep their highest eight, rounded. Pillow would cut them off at 255."""
+    # Cameras store a photo as the sensor lay, and beside it how to turn it.
+    image = ImageOps.exif_transpose(stored)
     if not image.mode.startswith(("I", "F")):
         return np.asarray(image.convert("RGB"))
     samples = np.asarray(image)

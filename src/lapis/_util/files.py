@@ -84,12 +84,10 @@ def check_target(
 
 def _holds(source: Path, path: Path) -> bool:
     """Whether a file is the source, or lies in it."""
-    if not source.is_dir():
-        return _same(source, path)
-    if source.resolve() in path.resolve().parents:
+    if _same(source, path) or (source.is_dir() and source.resolve() in path.resolve().parents):
         return True
     # Only a file with several names can be in a folder that it is not below.
-    return path.stat().st_nlink > 1 and any(_same(file, path) for file in source.rglob("*"))
+    return source.is_dir() and path.stat().st_nlink > 1 and any(_same(file, path) for file in source.rglob("*"))
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -129,32 +127,25 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
 
     `content` is the bytes, or a function that writes them to an open file.
     """
-    path = Path(path)
+    path, advice = Path(path), "choose a folder that can be written"
     _refuse_device(path)
     try:
         with new_folder(path.parent):
-            _write_beside(path, content)
+            advice, temporary = "the old file is unchanged", path.parent / partial_name()
+            try:
+                # Opened as new, with the permissions that the user's umask gives.
+                with temporary.open("xb") as file:
+                    if callable(content):
+                        content(file)
+                    else:
+                        file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise LapisError(f"cannot write {path}: {error.strerror}; choose a folder that can be written") from error
-
-
-def _write_beside(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
-    temporary = path.parent / partial_name()
-    try:
-        # Opened as new, with the permissions that the user's umask gives.
-        with temporary.open("xb") as file:
-            if callable(content):
-                content(file)
-            else:
-                file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise LapisError(f"cannot write {path}: {error.strerror}; the old file is unchanged") from error
-        raise
+        raise LapisError(f"cannot write {path}: {error.strerror}; {advice}") from error
 
 
 def partial_name() -> str:

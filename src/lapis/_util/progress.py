@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -20,7 +19,7 @@ class Display:
 
     def __init__(self, name: str, total: int, done: int = 0, quiet: bool = False) -> None:
         name = escape_control(name)
-        self.name, self.total, self.done, self.quiet = name, total, done, quiet
+        self.name, self.total, self.quiet = name, total, quiet
         self.console = Console(stderr=True)
         self.started, self.first, self.last_line = time.monotonic(), done, 0.0
         self.bar = Progress(
@@ -41,20 +40,20 @@ class Display:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def update(self, done: int, note: str = "") -> None:
-        self.done = done
         if self.console.is_terminal:
             self.bar.update(self.task, completed=done, note=note)
             return
         now = time.monotonic()
         if not self.quiet and (now - self.last_line >= LINE_SECONDS or done >= self.total):
             self.last_line = now
-            echo(f"{self.name} {done}/{self.total} {self._left(now)} {note}".rstrip(), error=True)
+            steps = done - self.first
+            left = int((now - self.started) / steps * (self.total - done)) if steps else 0
+            time_left = f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d} left"
+            echo(f"{self.name} {done}/{self.total} {time_left} {note}".rstrip(), error=True)
 
     def print_line(self, line: str) -> None:
         """Print a separate line above the bar."""
@@ -64,8 +63,3 @@ class Display:
             self.bar.console.print(escape_control(line), highlight=False, markup=False)
         else:
             echo(line, error=True)
-
-    def _left(self, now: float) -> str:
-        steps = self.done - self.first
-        seconds = (now - self.started) / steps * (self.total - self.done) if steps else 0.0
-        return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d} left"

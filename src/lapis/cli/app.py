@@ -102,7 +102,10 @@ def app(debug: bool) -> None:
 
 def run(words: list[str]) -> int:
     """Run the command line and return its exit code."""
-    _open_closed_streams()
+    # A program started without a standard stream, as by `lapis ... >&-`, has None for it; it gets an empty one.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
     for stream in (sys.stdout, sys.stderr):
         # A terminal that is not of UTF-8 cannot show every name; it gets the escapes.
         if isinstance(stream, io.TextIOWrapper):
@@ -115,20 +118,15 @@ def run(words: list[str]) -> int:
     try:
         code = _invoke(words)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
-        return EXIT_CLOSED_PIPE
-    except OSError:  # of standard error itself, as on a full disk
-        _drop_output()
-        return EXIT_BAD_INPUT
-    return code
-
-
-def _open_closed_streams() -> None:
-    """A program started without a standard stream, as by `lapis ... >&-`, has None for it; it gets an empty one."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+        return code
+    except OSError as error:  # a closed pipe, or a full disk below standard error itself
+        # What is still buffered goes nowhere: Python would report the closed pipe once more when it ends.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+        return EXIT_CLOSED_PIPE if isinstance(error, BrokenPipeError) else EXIT_BAD_INPUT
 
 
 def _invoke(words: list[str]) -> int:
@@ -149,17 +147,12 @@ def _invoke(words: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (LapisError, OSError, MemoryError) as error:
-        if "--debug" in words:
-            _echo_traceback(error)
+        # A place has several lines; a message is one, which it could forge.
+        for entry in traceback.format_exception(error) if "--debug" in words else ():
+            echo(*(entry.rstrip("\n").split("\n") if entry.startswith("  File ") else [entry.strip("\n")]), error=True)
         echo(f"lapis: error: {_short(error)}", error=True)
         return EXIT_BAD_INPUT
     return result if isinstance(result, int) else EXIT_OK
-
-
-def _echo_traceback(error: BaseException) -> None:
-    """Print where an error came from. A place has several lines; a message is one, which it could forge."""
-    for entry in traceback.format_exception(error):
-        echo(*(entry.rstrip("\n").split("\n") if entry.startswith("  File ") else [entry.strip("\n")]), error=True)
 
 
 def _short(error: BaseException) -> str:
@@ -169,12 +162,3 @@ def _short(error: BaseException) -> str:
         return f"there is not enough memory for this{reason}; use a smaller model, image or batch"
     text = str(error)
     return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}..."
-
-
-def _drop_output() -> None:
-    """Send what is still buffered nowhere: Python would report the closed pipe once more when it ends."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)

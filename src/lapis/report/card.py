@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ LIBRARY, TASK = "lapis", "image-classification"
 TAGS = ("spiking-neural-network", "time-to-first-spike", "quantized", "timm")
 # How the card names the repository and the folder of test images: the reader has their own.
 REPOSITORY, DATA = "ORG/NAME", "DATA"
+_RIVALS = ("the same network, plain quantized", "zeros skipped", "dense")
 
 
 @dataclass(frozen=True)
@@ -43,38 +44,11 @@ class Facts:
 
 def card(facts: Facts) -> str:
     """The text of README.md: a table of metadata for the hub, then Markdown."""
-    parts = [
-        _metadata(facts),
-        _introduction(facts),
-        _use(),
-        _figures(facts),
-        _energy(facts),
-        _limits(facts),
-        _files(facts),
-    ]
-    return "\n".join(parts)
-
-
-def _metadata(facts: Facts) -> str:
-    """The hub reads YAML between two lines of dashes; JSON is YAML in which any text is safe."""
-    table: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": TASK, "tags": list(TAGS)}
-    if facts.license is not None:
-        table["license"] = facts.license
-    if facts.evaluated is not None:
-        record = facts.evaluated.record
-        metrics = [
-            {"type": "accuracy", "name": "top-1 in %", "value": record["top1"]},
-            {"type": "accuracy", "name": "top-5 in %", "value": record["top5"]},
-        ]
-        dataset = {"type": _identifier(facts.dataset or DATA), "name": facts.dataset or DATA}
-        result = {"task": {"type": TASK}, "dataset": dataset, "metrics": metrics}
-        table["model-index"] = [{"name": facts.name, "results": [result]}]
-    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in table.items()), "---", ""])
-
-
-def _introduction(facts: Facts) -> str:
-    config = facts.energy.record["config"]
-    return f"""# {_plain(facts.name)}
+    config, energy, verified = facts.energy.record["config"], facts.energy.record, facts.verified.record
+    costs = energy["costs"]
+    unknown = "- Accuracy was not measured: no test images were given when this card was written.\n"
+    return f"""{_metadata(facts)}
+# {_plain(facts.name)}
 
 A vision transformer in which every activation between layers is at most one spike. Its attention compares spike times
 (relation `{config["relation"]}`) and is deployed in integers.
@@ -84,11 +58,8 @@ A vision transformer in which every activation between layers is at most one spi
 - {config["depth"]} blocks, width {config["width"]}, {config["heads"]} heads, {config["classes"]} classes
 - images of {config["image_size"]} x {config["image_size"]} pixels, in patches of {config["patch_size"]}
 - `{hub.PACKED_FILE}`: {facts.sizes[hub.PACKED_FILE]:,} bytes
-"""
 
-
-def _use() -> str:
-    return f"""## Use
+## Use
 Without torch (`pip install 'lapis-snn[hub]'`):
 
 ```python
@@ -117,72 +88,69 @@ import lapis.nn.timm_models
 
 model = timm.create_model("hf-hub:{REPOSITORY}", pretrained=True)
 ```
-"""
+
+## Figures
+{_table(("what", "value", "command"), _figures(facts))}
+## Energy by convention
+Costs: {costs["name"]} ({costs["node"]}). Activities: {_plain(energy["activities_from"])}.
+
+{_table(("convention", "mJ per image", *_RIVALS, "what is counted"), _conventions(energy))}
+## Limits
+{unknown if facts.evaluated is None else ""}\
+- Energy is an estimate, not a measurement: operations are counted, and priced by a convention. Memory access is \
+{"not counted" if energy["memory"] == "off" else "counted"}.
+- Executors were compared on {verified["images"]:,} images; `lapis verify` does it on yours.
+- The network knows only its classes: it gives every image one of them, whatever the image shows.
+
+## Files
+{_table(("file", "bytes"), ((f"`{name}`", f"{size:,}") for name, size in sorted(facts.sizes.items())))}"""
 
 
-def _figures(facts: Facts) -> str:
-    lines = ["## Figures", "| what | value | command |", "|---|---|---|"]
+def _metadata(facts: Facts) -> str:
+    """The hub reads YAML between two lines of dashes; JSON is YAML in which any text is safe."""
+    table: dict[str, Any] = {"library_name": LIBRARY, "pipeline_tag": TASK, "tags": list(TAGS)}
+    if facts.license is not None:
+        table["license"] = facts.license
+    if facts.evaluated is not None:
+        record = facts.evaluated.record
+        metrics = [{"type": "accuracy", "name": f"top-{k} in %", "value": record[f"top{k}"]} for k in (1, 5)]
+        name = facts.dataset or DATA
+        dataset = {"type": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "data", "name": name}
+        result = {"task": {"type": TASK}, "dataset": dataset, "metrics": metrics}
+        table["model-index"] = [{"name": facts.name, "results": [result]}]
+    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in table.items()), "---", ""])
+
+
+def _figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
     if facts.evaluated is not None:
         record, command = facts.evaluated.record, facts.evaluated.command
         images = f"{record['images']:,} test images of {_plain(facts.dataset or DATA)}"
-        lines.append(f"| top-1, {images} | {record['top1']:.2f} % | `{command}` |")
-        lines.append(f"| top-5, {images} | {record['top5']:.2f} % | the same |")
+        yield f"top-1, {images}", f"{record['top1']:.2f} %", f"`{command}`"
+        yield f"top-5, {images}", f"{record['top5']:.2f} %", "the same"
     record = facts.verified.record
     for name, row in record["executors"].items():
         if name != record["reference"] and row["tolerance"] == "equal":
             value = f"{row['codes_differing']:,} of {row['codes']:,} codes differ, on {row['images']:,} images"
-            lines.append(f"| {name} beside the integer model | {value} | `{facts.verified.command}` |")
+            yield f"{name} beside the integer model", value, f"`{facts.verified.command}`"
     if "spiking" in record:
         spiking = record["spiking"]
-        lines.append(f"| spikes per image | {spiking['spikes_per_image']:,.0f} | the same |")
-        lines.append(f"| synaptic operations per image | {spiking['synaptic_operations_per_image']:,.0f} | the same |")
-    energy = facts.energy.record
-    lines.append(f"| estimated energy per image | {energy['energy_mj']:.4f} mJ | `{facts.energy.command}` |")
-    lines.append(f"| time steps per image | {energy['latency_steps']:,} | the same |")
-    return "\n".join([*lines, ""])
+        yield "spikes per image", f"{spiking['spikes_per_image']:,.0f}", "the same"
+        yield "synaptic operations per image", f"{spiking['synaptic_operations_per_image']:,.0f}", "the same"
+    yield "estimated energy per image", f"{facts.energy.record['energy_mj']:.4f} mJ", f"`{facts.energy.command}`"
+    yield "time steps per image", f"{facts.energy.record['latency_steps']:,}", "the same"
 
 
-def _energy(facts: Facts) -> str:
-    record = facts.energy.record
-    costs = record["costs"]
-    lines = [
-        "## Energy by convention",
-        f"Costs: {costs['name']} ({costs['node']}). Activities: {_plain(record['activities_from'])}.",
-        "",
-        "| convention | mJ per image | the same network, plain quantized | zeros skipped | dense | what is counted |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in record["conventions"]:
-        lines.append(
-            f"| {row['convention']} | {row['energy_mj']:.4f} | {row['quantized_mj']:.4f} | {row['skipping_mj']:.4f} "
-            f"| {row['dense_energy_mj']:.4f} | {_plain(row['counted'])} |"
-        )
-    return "\n".join([*lines, ""])
+def _conventions(energy: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for row in energy["conventions"]:
+        figures = (f"{row[name]:.4f}" for name in ("energy_mj", "quantized_mj", "skipping_mj", "dense_energy_mj"))
+        yield row["convention"], *figures, _plain(row["counted"])
 
 
-def _limits(facts: Facts) -> str:
-    energy = facts.energy.record
-    memory = "Memory access is not counted." if energy["memory"] == "off" else "Memory access is counted."
-    lines = [
-        "## Limits",
-        f"- Energy is an estimate, not a measurement: operations are counted, and priced by a convention. {memory}",
-        f"- Executors were compared on {facts.verified.record['images']:,} images; `lapis verify` does it on yours.",
-        "- The network knows only its classes: it gives every image one of them, whatever the image shows.",
-    ]
-    if facts.evaluated is None:
-        lines.insert(1, "- Accuracy was not measured: no test images were given when this card was written.")
-    return "\n".join([*lines, ""])
-
-
-def _files(facts: Facts) -> str:
-    lines = ["## Files", "| file | bytes |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{name}` | {size:,} |" for name, size in sorted(facts.sizes.items())), ""])
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in (names, *rows)]
+    return "\n".join([lines[0], "|---" * len(names) + "|", *lines[1:], ""])
 
 
 def _plain(text: str) -> str:
     """Text on one line of a Markdown table, with no markup of its own."""
     return re.sub(r"([\\`*_|<>\[\]#])", r"\\\1", " ".join(text.split()))
-
-
-def _identifier(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"

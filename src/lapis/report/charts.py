@@ -11,11 +11,12 @@ from lapis._util.files import save_figure
 from lapis.deploy.neuron import NeuronHistory
 from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
+from lapis.report.page.page import energy_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BARS = {"dense": ("dense", "#b8b8b8"), "quantized": ("plain quantized", "#e08a3c"), "lapis": ("Lapis", "#1f4e9e")}
+_BARS = {"dense": ("dense", "#b8b8b8"), "quantized": ("plain quantized", "#e08a3c"), "ours": ("Lapis", "#1f4e9e")}
 _INCHES_PER_BAR = 0.5
 # From Okabe and Ito's palette, for colour-blind readers as well.
 QUERY, KEY = "#d55e00", "#0072b2"
@@ -44,25 +45,19 @@ def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
 
 def energy_figure(estimate: Estimate, title: str = "") -> Figure:
     """The chart as a matplotlib figure."""
-    networks = {
-        name: _by_operator([(row.operator, row.energy_mj) for row in rows])
-        for name, rows in estimate.networks().items()
-        if name in _BARS
-    }
-    names = list(dict.fromkeys(name for of in networks.values() for name, energy in of.items() if energy))
-    for of in networks.values():
-        of["whole model"] = sum(of.values())
-    names.append("whole model")
+    rows = {row["operator"]: [row[name]["mj"] for name in _BARS] for row in energy_rows(estimate)["rows"]}
+    rows = {name: energies for name, energies in rows.items() if any(energies)}
+    rows["whole model"] = [sum(energies) for energies in zip(*rows.values(), strict=True)]
 
-    figure = new_figure(8, 1.6 + _INCHES_PER_BAR * len(names))
+    figure = new_figure(8, 1.6 + _INCHES_PER_BAR * len(rows))
     axes = figure.add_subplot()
-    positions = range(len(names))
-    for number, (network, (label, colour)) in enumerate(of for of in _BARS.items() if of[0] in networks):
-        energies = [networks[network].get(name, 0.0) for name in names]
+    positions = range(len(rows))
+    for number, (label, colour) in enumerate(_BARS.values()):
+        energies = [each[number] for each in rows.values()]
         places = [position + 0.27 * (number - 1) for position in positions]
         bars = axes.barh(places, energies, 0.27, color=colour, label=label)
         axes.bar_label(bars, [f"{energy:.3g}" if energy else "" for energy in energies], padding=3, fontsize=8)
-    axes.set_yticks(list(positions), names)
+    axes.set_yticks(list(positions), list(rows))
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.margins(x=0.12)
@@ -71,13 +66,6 @@ def energy_figure(estimate: Estimate, title: str = "") -> Figure:
     figure.legend(loc="outside lower right", ncols=3, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _by_operator(rows: list[tuple[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for name, energy in rows:
-        sums[name] = sums.get(name, 0.0) + energy
-    return sums
 
 
 def neuron_figure(history: NeuronHistory, title: str) -> Figure:
@@ -94,9 +82,8 @@ def neuron_figure(history: NeuronHistory, title: str) -> Figure:
     spikes.set_title(title, fontsize=10)
     spikes.text(0.98, 0.9, "blue excites, grey inhibits", transform=spikes.transAxes, fontsize=8, ha="right")
     listening, firing = np.arange(window), window + np.arange(window)
-    current.step(
-        np.append(listening, window), np.append(history.current, history.current[-1]), where="post", color=EXCITES
-    )
+    flowing = np.append(history.current, history.current[-1])
+    current.step(np.append(listening, window), flowing, where="post", color=EXCITES)
     current.axhline(0, color="#cccccc", linewidth=0.8)
     current.set_ylabel("current I")
     current.text(0.98, 0.8, "I += w on a spike", transform=current.transAxes, fontsize=8, ha="right")
@@ -105,9 +92,8 @@ def neuron_figure(history: NeuronHistory, title: str) -> Figure:
     falling = np.append(history.threshold, history.threshold[-1])
     membrane.step(np.append(firing, 2 * window), falling, where="post", color="black")
     membrane.text(0.02, 0.85, "V += I at every step", transform=membrane.transAxes, fontsize=8)
-    membrane.text(
-        0.98, 0.9, "the threshold falls one level per step", transform=membrane.transAxes, fontsize=8, ha="right"
-    )
+    falls = "the threshold falls one level per step"
+    membrane.text(0.98, 0.9, falls, transform=membrane.transAxes, fontsize=8, ha="right")
     if history.spike < window:
         when = window + history.spike
         membrane.plot([when], [history.voltage[-1]], "o", color=QUERY)

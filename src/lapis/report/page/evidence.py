@@ -23,7 +23,7 @@ from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels
 
 if TYPE_CHECKING:
-    from lapis.report.page.explained import Explained
+    from lapis.report.page.explain import Explained
 
 TOP_CLASSES = 5
 # One run per hidden tile. A finer grid is hidden in tiles of several patches: one alone moves no score.
@@ -52,11 +52,6 @@ def describe_occlusion(side: int) -> str:
         f"By occlusion: {hidden} was painted in the mean colour of the image and the network ran again. "
         "A patch raised a class if hiding it lowers the score."
     )
-
-
-def top_classes(logits: npt.NDArray[Any]) -> tuple[int, ...]:
-    """The likeliest classes, best first."""
-    return tuple(int(index) for index in np.argsort(-logits, kind="stable")[:TOP_CLASSES])
 
 
 def centred(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -88,7 +83,7 @@ def by_occlusion(
         found.append(centred(run(batch)))
         if progress is not None:
             progress(numbers.stop, tiles * tiles)
-    classes = top_classes(logits)
+    classes = tuple(int(index) for index in np.argsort(-logits, kind="stable")[:TOP_CLASSES])
     scores = centred(logits)[list(classes)]
     values = (scores - np.concatenate(found)[:, list(classes)]).T.reshape(len(classes), tiles, tiles)
     return Evidence(classes, scores, values, side)
@@ -111,21 +106,16 @@ def rollout(explained: Explained) -> npt.NDArray[np.float64] | None:
 
 def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     """A_l (N, N): the rows of a block, averaged over its heads."""
-    rows = _sizes(explained, block)
+    own, recorded = np.eye(explained.config.tokens), explained.attention.recorded
+    if recorded is None:
+        log_a = log_affinity(explained, block)
+        rows = np.exp(log_a - log_a.max(axis=-1, keepdims=True))
+    else:
+        weights = recorded[block]
+        rows = np.zeros_like(own)[None] if weights is None else np.abs(weights)
     total = rows.sum(axis=-1, keepdims=True)
     # A query that weighs no key keeps to itself.
-    own = np.eye(explained.config.tokens)
     return np.asarray(np.where(total > 0, rows / np.where(total > 0, total, 1.0), own).mean(axis=0))
-
-
-def _sizes(explained: Explained, block: int) -> npt.NDArray[np.float64]:
-    """Rows (H, N, N) that are proportional to the sizes of the weights."""
-    if explained.attention.recorded is not None:
-        weights = explained.attention.recorded[block]
-        tokens = explained.config.tokens
-        return np.zeros((explained.config.heads, tokens, tokens)) if weights is None else np.abs(weights)
-    log_a = log_affinity(explained, block)
-    return np.asarray(np.exp(log_a - log_a.max(axis=-1, keepdims=True)))
 
 
 def log_affinity(explained: Explained, block: int) -> npt.NDArray[np.float64]:

@@ -1,22 +1,98 @@
-"""Explain any model on any image. A network that can be deployed runs in integers, without torch; others as trained."""
+"""Explain any model on any image: one run with the codes of all measuring points, which are the data of the page.
+
+A network that can be deployed runs in integers, without torch; others run as trained.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from lapis import assets, models
+from lapis.config import LapisConfig
 from lapis.data.packaged import SAMPLE, named_image
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network, check_deployable
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, read_image
-from lapis.report.page.evidence import Progress, by_occlusion
-from lapis.report.page.explained import AttentionSource, Explained, ReadoutScale, Scaled, check_explainable
+from lapis.report.page.evidence import Evidence, Progress, by_occlusion
 from lapis.runtime.session import NUMPY, Session
+from lapis.trace import Tally, Trace
+
+
+class Scaled(NamedTuple):
+    """mantissa 2**-(32 + exponent), as a deployed network stores leak factors and affinities."""
+
+    mantissa: npt.NDArray[np.uint32]
+    exponent: npt.NDArray[np.int32]
+
+
+class ReadoutScale(NamedTuple):
+    """code = floor(y scale + shift), y the mixed value codes; (L,) each."""
+
+    scale: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+
+
+class AttentionSource(NamedTuple):
+    """Where the page takes attention from: time constants, stored affinities, or weights recorded in the run.
+
+    tau (L, H), with the integer leak factors (L, H) of a deployed network and delays (L, E, H) by position offset;
+    stored (L, H, S): the affinity at every distance; recorded: the weights (H, N, N) of each block, None where its rule
+    gives none to pairs of tokens.
+    """
+
+    tau: npt.NDArray[np.float64] | None = None
+    delays: npt.NDArray[np.int64] | None = None
+    leak: Scaled | None = None
+    stored: Scaled | None = None
+    recorded: tuple[npt.NDArray[np.float64] | None, ...] | None = None
+    readout: ReadoutScale | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One run: the image (S, S, 3) as the network took it, its logits (classes,) and the trace of a batch of one.
+
+    evidence: which patches raised or lowered the top classes, where it was asked for. min_score: the score below which
+    the image shows none of the classes, if the network knows one.
+    """
+
+    config: LapisConfig
+    image: npt.NDArray[np.uint8]
+    class_names: tuple[str, ...]
+    logits: npt.NDArray[np.float64]
+    trace: Trace
+    attention: AttentionSource
+    evidence: Evidence | None = None
+    min_score: float | None = None
+    model: str = ""
+    executor: str = ""
+    picture: str = ""
+    label: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The likeliest class."""
+        best = int(self.logits.argmax())
+        return self.class_names[best] if self.class_names else f"class {best}"
+
+    @property
+    def tally(self) -> Tally:
+        """What fired in this run."""
+        tally = Tally()
+        tally.add(self.trace)
+        return tally
+
+
+def check_explainable(config: LapisConfig) -> None:
+    """Raise an error for a network that has no spikes to show."""
+    if not config.quantize:
+        raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
 
 
 def explain(model: str | Path, image: str | Path, evidence: bool = True, progress: Progress | None = None) -> Explained:
@@ -60,20 +136,13 @@ def explain_network(
     check_explainable(network.config)
     pixels = network.preprocess.resize(image)
     # The page resizes and crops the image itself, once; the session takes these pixels as they are.
-    session = Session(dataclasses.replace(network, preprocess=dataclasses.replace(network.preprocess, crop=1.0)))
+    session = Session(replace(network, preprocess=replace(network.preprocess, crop=1.0)))
     logits, trace = session.watch(pixels[None])
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
+    found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress) if evidence else None
+    answer, attention = np.asarray(logits[0], dtype=np.float64), attention_of(network)
     return Explained(
-        config=network.config,
-        image=pixels,
-        class_names=network.class_names,
-        logits=np.asarray(logits[0], dtype=np.float64),
-        trace=trace,
-        attention=attention_of(network),
-        evidence=by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress)
-        if evidence
-        else None,
-        **{"executor": how} | details,
+        network.config, pixels, network.class_names, answer, trace, attention, found, executor=how, **details
     )
 
 

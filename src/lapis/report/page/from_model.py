@@ -18,7 +18,7 @@ from lapis.nn.relations import Pairwise, with_tau
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.report.page.evidence import Progress, by_occlusion
-from lapis.report.page.explained import AttentionSource, Explained, ReadoutScale, check_explainable
+from lapis.report.page.explain import AttentionSource, Explained, ReadoutScale, check_explainable
 from lapis.trace import Trace
 
 
@@ -46,33 +46,24 @@ def explain_model(
 
     logits, trace = network.watch(prepared(image[None]))
     answer = logits[0].double().cpu().numpy()
+    found = by_occlusion(run, image, answer, network.config.patch_size, progress) if evidence else None
+    details = {"executor": "PyTorch, the quantized network in FP32"} | details
     return Explained(
-        config=network.config,
-        image=image,
-        class_names=class_names,
-        logits=answer,
-        trace=trace,
-        attention=AttentionSource(**_source(network, trace)),
-        evidence=by_occlusion(run, image, answer, network.config.patch_size, progress) if evidence else None,
-        executor="PyTorch, the quantized network in FP32",
-        **details,
+        network.config, image, class_names, answer, trace, _attention_source(network, trace), found, **details
     )
 
 
 @torch.no_grad()
-def _source(network: LapisViT, trace: Trace) -> dict[str, Any]:
+def _attention_source(network: LapisViT, trace: Trace) -> AttentionSource:
     """Time constants and delays of a rule that leaks; of another, the weights that it gave in this run."""
     readout = _readout(network)
     if rule_of(network.config.relation).stored != "leak":
-        return {"recorded": tuple(_weights(block.attn, trace) for block in network.blocks), "readout": readout}
+        return AttentionSource(recorded=tuple(_weights(block.attn, trace) for block in network.blocks), readout=readout)
     relations = [with_tau(block.attn.relation) for block in network.blocks]
     # round(tau_h (b_max - b)) (L, E, H).
-    delays = [_numpy(each.position.steps(each.tau)) for each in relations if each.position is not None]
-    return {
-        "tau": np.stack([_numpy(each.tau) for each in relations]),
-        "delays": np.stack(delays).astype(np.int64) if delays else None,
-        "readout": readout,
-    }
+    steps = [_numpy(each.position.steps(each.tau)) for each in relations if each.position is not None]
+    delays = np.stack(steps).astype(np.int64) if steps else None
+    return AttentionSource(np.stack([_numpy(each.tau) for each in relations]), delays, readout=readout)
 
 
 def _weights(attention: Attention, trace: Trace) -> np.ndarray | None:

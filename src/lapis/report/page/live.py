@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +23,9 @@ from lapis.energy import CONVENTIONS, estimate
 from lapis.energy.costs import DEFAULT_TABLE
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
-from lapis.models import Model
 from lapis.preprocess import Pixels
 from lapis.report.page.evidence import TOP_CLASSES, describe_occlusion, tile_side
-from lapis.report.page.explain import attention_of, open_image
-from lapis.report.page.explained import check_explainable
+from lapis.report.page.explain import attention_of, check_explainable, open_image
 from lapis.report.page.page import INT8_COSTS, SCRIPTS, data_url, energy_rows, fill, network_facts, write_html
 from lapis.runtime.session import Session
 from lapis.trace import POINTS, Point
@@ -43,8 +40,7 @@ SAMPLES = 10
 LIVE_SCRIPTS = (*SCRIPTS[:-1], "engine.js", "measures.js", "live.js", SCRIPTS[-1])
 
 
-@dataclass(frozen=True)
-class LivePicture:
+class LivePicture(NamedTuple):
     """A picture that the page offers; its caption is shown as the name of the picture."""
 
     image: Pixels
@@ -54,13 +50,6 @@ class LivePicture:
 def write_live_page(path: str | Path, model: str | Path, image: str | Path | None = None) -> int:
     """Write the live page of any deployable model and return its size in bytes; it opens on `image` if one is given."""
     opened = models.load(model)
-    network = _deployed(opened)
-    file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
-    first = [] if image is None else [LivePicture(open_image(image)[0], Path(image).name)]
-    return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples(network.class_names)))
-
-
-def _deployed(opened: Model) -> Network:
     if opened.kind == "checkpoint":
         try:
             check_deployable(opened.config)
@@ -68,7 +57,10 @@ def _deployed(opened: Model) -> Network:
             raise LapisError(
                 f"{error}. A live page runs deployed networks; without --live, lapis explain shows this one as trained"
             ) from error
-    return opened.network
+    network = opened.network
+    file = opened.path.read_bytes() if opened.kind == "packed" and opened.path else pack.pack(network)
+    first = [] if image is None else [LivePicture(open_image(image)[0], Path(image).name)]
+    return write_html(path, render_live(network, file, Path(model).name, first + packaged_samples(network.class_names)))
 
 
 def render_live(network: Network, file: bytes, name: str, samples: list[LivePicture]) -> str:
@@ -111,10 +103,8 @@ def packaged_samples(class_names: tuple[str, ...]) -> list[LivePicture]:
     if class_names != CIFAR10_CLASSES:
         return [LivePicture(photo.image, f"{photo.shows}, photograph: {photo.credit}") for photo in load_photos()]
     images, labels = load_sample()
-    firsts = [int(np.flatnonzero(labels == label)[0]) for label in range(SAMPLES)]
-    return [
-        LivePicture(images[index], f"{CIFAR10_CLASSES[labels[index]]}, CIFAR-10 test image {index}") for index in firsts
-    ]
+    firsts = [(CIFAR10_CLASSES[label], int(np.flatnonzero(labels == label)[0])) for label in range(SAMPLES)]
+    return [LivePicture(images[index], f"{name}, CIFAR-10 test image {index}") for name, index in firsts]
 
 
 def _text(data: bytes) -> str:
@@ -129,7 +119,8 @@ def energy_rule(config: LapisConfig, convention: str = "paper", costs: str = DEF
     fires fully say everything: energy = silent + sum over points of (full - silent) activity.
     """
     points = needed_points(config)
-    silent, *full = (energy_rows(estimate(config, _firing(points, at), convention, costs)) for at in (None, *points))
+    firing: list[dict[Point, float]] = [{p: float(p == at) for p in points} for at in (None, *points)]
+    silent, *full = (energy_rows(estimate(config, activity, convention, costs)) for activity in firing)
 
     def rule(of: Callable[[dict[str, Any]], float]) -> dict[str, float]:
         constant = of(silent)
@@ -143,11 +134,7 @@ def energy_rule(config: LapisConfig, convention: str = "paper", costs: str = DEF
     return {name: silent[name] for name in kept} | {
         "skipping_mj": rule(lambda made: float(made["skipping_mj"])),
         "rows": [
-            row | {"ours": {"mj": ours(number, "mj"), "count": ours(number, "count"), "kinds": row["ours"]["kinds"]}}
+            row | {"ours": row["ours"] | {"mj": ours(number, "mj"), "count": ours(number, "count")}}
             for number, row in enumerate(silent["rows"])
         ],
     }
-
-
-def _firing(points: tuple[Point, ...], at: Point | None) -> dict[Point, float]:
-    return {point: float(point == at) for point in points}

@@ -21,10 +21,9 @@ from lapis._util.files import write_atomically
 from lapis.codes import SQRT_HALF
 from lapis.config import LapisConfig
 from lapis.energy import Estimate, estimate, side_by_side
-from lapis.energy.operations import Operation
 from lapis.relations import rule_of
 from lapis.report.page.evidence import describe_occlusion, rollout
-from lapis.report.page.explained import AttentionSource, Explained
+from lapis.report.page.explain import AttentionSource, Explained
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Point, Tally
 
@@ -37,19 +36,8 @@ WEIGHT_LEVELS = 127
 INT8_COSTS = "45nm_int8"
 # What the page says of a relation.
 RULE_FACTS = ("name", "equation", "normalised")
-SCRIPTS = (
-    "operator.js",
-    "dom.js",
-    "charts.js",
-    "evidence.js",
-    "membrane.js",
-    "rule.js",
-    "lens.js",
-    "readings.js",
-    "raster.js",
-    "summary.js",
-    "app.js",
-)
+_NAMES = ("operator", "dom", "charts", "evidence", "membrane", "rule", "lens", "readings", "raster", "summary", "app")
+SCRIPTS = tuple(f"{name}.js" for name in _NAMES)
 
 
 def write_page(path: str | Path, explained: Explained) -> int:
@@ -95,7 +83,12 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
     facts = network_facts(config, explained.class_names, explained.attention, explained.min_score)
     stored = facts["stored"] or {}
     facts |= _contents(explained, limit - sum(len(each) for each in stored.values()))
-    shares = rollout(explained)
+    shares, evidence, facts["evidence"] = rollout(explained), explained.evidence, None
+    if evidence is not None:
+        maps = [[[float(f"{value:.5g}") for value in row] for row in values] for values in evidence.values]
+        found = zip(evidence.classes, map(float, evidence.scores), maps, strict=True)
+        classes = [{"index": index, "score": score, "values": values} for index, score, values in found]
+        facts["evidence"] = {"says": describe_occlusion(evidence.side), "side": evidence.side, "classes": classes}
     return facts | {
         "model": explained.model,
         "executor": explained.executor,
@@ -104,7 +97,6 @@ def payload(explained: Explained, limit: int = CODES_LIMIT) -> dict[str, Any]:
         "image": data_url(explained.image),
         "logits": [float(value) for value in explained.logits],
         "rollout": None if shares is None else [float(f"{share:.6g}") for share in shares],
-        "evidence": _evidence(explained),
         "fired": {point: [tally.fired[block, point] for block in range(config.depth)] for point in tally.activities()},
         "neurons": {point: tally.neurons[0, point] for point in tally.activities()},
         "int8_ratio": int8_ratio(config, tally),
@@ -139,24 +131,6 @@ def network_facts(
     }
 
 
-def _evidence(explained: Explained) -> dict[str, Any] | None:
-    evidence = explained.evidence
-    if evidence is None:
-        return None
-    return {
-        "says": describe_occlusion(evidence.side),
-        "side": evidence.side,
-        "classes": [
-            {
-                "index": index,
-                "score": float(score),
-                "values": [[float(f"{value:.5g}") for value in row] for row in evidence.values[number]],
-            }
-            for number, (index, score) in enumerate(zip(evidence.classes, evidence.scores, strict=True))
-        ],
-    }
-
-
 def _contents(explained: Explained, limit: int) -> dict[str, Any]:
     """The blocks and points that fit the limit, and their codes: block by block, point by point, token by token.
 
@@ -167,11 +141,8 @@ def _contents(explained: Explained, limit: int) -> dict[str, Any]:
     chunks = {key: trace[key][0].astype(np.int8).tobytes() for key in trace}
     sizes = {key: len(_compress(chunk)) * 4 // 3 for key, chunk in chunks.items()}
     blocks = list(range(config.depth))
-    rows = {
-        block: rounded(weights)
-        for block, weights in enumerate(explained.attention.recorded or ())
-        if weights is not None
-    }
+    recorded = enumerate(explained.attention.recorded or ())
+    rows = {block: rounded(weights) for block, weights in recorded if weights is not None}
     row_sizes = {block: len(_packed(steps, "<f4")) + len(_packed(z, "<i1")) for block, (steps, z) in rows.items()}
 
     def size() -> int:
@@ -185,21 +156,22 @@ def _contents(explained: Explained, limit: int) -> dict[str, Any]:
         count = len(blocks) - 1
         blocks = [round(index * (config.depth - 1) / (count - 1)) for index in range(count)]
     whole = b"".join(chunks[block, point] for block in blocks for point in points)
-    kept = [block for block in blocks if block in rows]
-    return {
+    contents: dict[str, Any] = {
         "blocks": blocks,
         "points": points,
         "codes": base64.b64encode(_compress(whole)).decode(),
-        "weights": {
+    }
+    kept = [block for block in blocks if block in rows]
+    if kept:
+        steps, integers = (np.concatenate([rows[block][part].ravel() for block in kept]) for part in (0, 1))
+        contents["weights"] = {
             "blocks": kept,
             "weighing": list(rows),
             "levels": WEIGHT_LEVELS,
-            "steps": _packed(np.concatenate([rows[block][0].ravel() for block in kept]), "<f4"),
-            "integers": _packed(np.concatenate([rows[block][1].ravel() for block in kept]), "<i1"),
+            "steps": _packed(steps, "<f4"),
+            "integers": _packed(integers, "<i1"),
         }
-        if kept
-        else None,
-    }
+    return contents
 
 
 def rounded(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
@@ -234,25 +206,16 @@ _COMPARED = {"ours": "lapis", "quantized": "quantized", "dense": "dense"}
 
 def energy_rows(made: Estimate) -> dict[str, Any]:
     """The sums of an estimate, and for every operator our energy and that of two rivals."""
-    networks = made.networks()
-    of = {key: _by_operator(networks[name]) for key, name in _COMPARED.items()}
-    nothing: dict[str, Any] = {"mj": 0.0, "count": 0.0, "kinds": []}
-    names = dict.fromkeys(name for rows in of.values() for name in rows)
-    return made.summary() | {
-        "node": made.costs.node,
-        "rows": [{"operator": name} | {key: rows.get(name, nothing) for key, rows in of.items()} for name in names],
-    }
-
-
-def _by_operator(rows: list[Operation]) -> dict[str, dict[str, Any]]:
-    sums: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        entry = sums.setdefault(row.operator, {"mj": 0.0, "count": 0.0, "kinds": []})
-        entry["mj"] += row.energy_mj
-        entry["count"] += row.count
-        if row.kind not in entry["kinds"]:
-            entry["kinds"].append(row.kind)
-    return sums
+    rows: dict[str, dict[str, Any]] = {}
+    for key, name in _COMPARED.items():
+        for operation in made.networks()[name]:
+            nothing = {each: {"mj": 0.0, "count": 0.0, "kinds": []} for each in _COMPARED}
+            row = rows.setdefault(operation.operator, {"operator": operation.operator} | nothing)
+            row[key]["mj"] += operation.energy_mj
+            row[key]["count"] += operation.count
+            if operation.kind not in row[key]["kinds"]:
+                row[key]["kinds"].append(operation.kind)
+    return made.summary() | {"node": made.costs.node, "rows": list(rows.values())}
 
 
 def data_url(image: np.ndarray) -> str:
