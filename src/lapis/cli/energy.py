@@ -16,8 +16,7 @@ from lapis._util.files import check_target, write_text
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
-from lapis.cli.console import TableConsole
-from lapis.cli.options import force_option, json_option
+from lapis.cli.options import TableConsole, force_option, json_option
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from lapis.cli.options import (
     torch_threads_option,
     with_torch_threads,
 )
-from lapis.data.class_folders import SplitImages, open_class_folders
+from lapis.data.class_folders import open_class_folders
 from lapis.energy.estimate import describe
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.report.finetune import FineTuneResults, answer_images, write_finetune_page
@@ -120,9 +121,9 @@ def command(
     return EXIT_OK
 
 
-def _print_plan(plan: Plan, started: bool, report: Any) -> None:
-    images: SplitImages = plan.images
-    names = ", ".join(images.classes[:6]) + (", ..." if len(images.classes) > 6 else "")
+def _print_plan(plan: Plan, started: bool, report: Callable[[str, str], None]) -> None:
+    images = plan.images
+    names = ", ".join(images.classes[:6]) + ", ..." * (len(images.classes) > 6)
     held = "a fifth of each class, by file name" if images.split else "the folder's own"
     report("images", f"{len(images.train)} to train on, {len(images.held_out)} held out ({held})")
     report("classes", f"{len(images.classes)}: {names}")

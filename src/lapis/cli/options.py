@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
+from rich.console import Console
 
 from lapis._util.terminal import echo
 from lapis.data.image_sources import names_images
@@ -16,6 +17,8 @@ from lapis.models import DEFAULT_MODEL, require_torch
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PATH = click.Path(path_type=Path)
+# In a narrow terminal or a pipe, rich would cut off digits of tables.
+TABLE_WIDTH = 110
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -66,3 +69,15 @@ def split_model(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     if not words or names_images(words[0]):
         return DEFAULT_MODEL, words
     return words[0], words[1:]
+
+
+class TableConsole(Console):
+    """Standard output, wide enough for the tables."""
+
+    def __init__(self) -> None:
+        # Without markup: a name may hold brackets.
+        super().__init__(highlight=False, markup=False, width=max(Console().width, TABLE_WIDTH))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Let `lapis.cli.main` end the command; rich would exit with 1, which means that a check failed."""
+        raise BrokenPipeError
