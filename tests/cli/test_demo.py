@@ -21,6 +21,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from lapis.preprocess import Preprocess
 from lapis.report import demo as checks
 from lapis.runtime import Session
+from lapis.trace import Tally
 from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=16, patch_size=8, classes=10, width=12, window=7)
@@ -54,12 +55,12 @@ def test_every_check_passes(results: tuple[Path, dict[str, Any]]) -> None:
 
 def test_the_figures_are_those_of_the_model(results: tuple[Path, dict[str, Any]], packed: Path) -> None:
     _, facts = results
-    subject = checks.open_subject(packed)
-    images, labels = load_sample()
-    logits = integer.run(subject.network, subject.session.read(images))
+    network, session, (images, labels) = pack.load(packed), Session(packed), load_sample()
+    logits = integer.run(network, session.read(images))
     assert facts["accuracy"]["images"] == len(images)
     assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
-    tally, _ = checks.measure_energy(subject, images[: checks.WATCHED])
+    tally = Tally()
+    tally.add(session.watch(images[: checks.WATCHED]).trace)
     assert tally.images == facts["measured"] == checks.WATCHED
     assert facts["energy"]["energy_mj"] == pytest.approx(estimate(CONFIG, tally).energy_mj, rel=1e-12)
     assert facts["bytes"] == packed.stat().st_size
@@ -94,15 +95,13 @@ def test_the_report_path_and_the_next_command_are_printed_last(
     assert lines[-1].endswith("lapis predict YOUR_PHOTO.jpg")
 
 
-def test_a_network_that_crops_its_images_passes_every_check(tmp_path: Path) -> None:
+def test_a_network_that_crops_its_images_passes_every_check() -> None:
     from lapis.convert.fold import from_model
 
     preprocess = Preprocess(CONFIG.image_size, crop=0.875)
     network = from_model(small_model(CONFIG, seed=5)[0], preprocess, class_names=CIFAR10_CLASSES)
-    pack.save(tmp_path / "cropped.safetensors", network)
-    agreements, _ = checks.compare_executors(
-        checks.open_subject(tmp_path / "cropped.safetensors"), load_sample().images
-    )
+    pixels = Session(network).read(load_sample().images[: checks.ENGINE_IMAGES])
+    agreements, _ = checks.compare_executors(network, pixels)
     assert [agreement.differing for agreement in agreements] == [0, 0]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from lapis.errors import LapisError
+from lapis.preprocess import Preprocess
 from lapis.runtime import Session, evaluate_session
-from tests.networks import images_for, wide_network
+from lapis.trace import Tally
+from tests.networks import images_for, small_config, small_network, wide_network
 
 COUNT = 23
 
@@ -44,3 +48,12 @@ def test_images_and_labels_must_match(session: Session) -> None:
 def test_nothing_to_evaluate_on_is_an_error(session: Session) -> None:
     with pytest.raises(LapisError, match="no images to evaluate on"):
         evaluate_session(session, [], [])
+
+
+def test_spikes_are_counted_on_images_that_are_cropped_once() -> None:
+    network, _ = small_network(small_config())
+    session = Session(replace(network, preprocess=Preprocess(network.config.image_size, crop=0.5)))
+    images = np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
+    expected = Tally()
+    expected.add(session.watch(images).trace)
+    assert evaluate_session(session, images, [0] * 5, watched=5).tally == expected

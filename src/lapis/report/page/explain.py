@@ -126,6 +126,11 @@ def open_image(image: str | Path) -> tuple[Pixels, str]:
     return named_image(str(image)) if str(image).startswith(SAMPLE) else (read_image(image), "")
 
 
+def uncropped(network: Network) -> Session:
+    """A session that takes prepared pixels as they are, where the network's own would crop them again."""
+    return Session(replace(network, preprocess=replace(network.preprocess, crop=1.0)))
+
+
 def explain_network(
     network: Network, image: Pixels, evidence: bool = True, progress: Progress | None = None, **details: Any
 ) -> Explained:
@@ -135,8 +140,7 @@ def explain_network(
     """
     check_explainable(network.config)
     pixels = network.preprocess.resize(image)
-    # The page resizes and crops the image itself, once; the session takes these pixels as they are.
-    session = Session(replace(network, preprocess=replace(network.preprocess, crop=1.0)))
+    session = uncropped(network)
     logits, trace = session.watch(pixels[None])
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress) if evidence else None
