@@ -8,7 +8,7 @@ import torch
 
 from lapis._util.metrics import Accuracy, interval95, paired_test
 from lapis.config import LapisConfig
-from lapis.convert.deployed_evaluator import DeployedEvaluator
+from lapis.convert.torch_executor import DeployedEvaluator
 from lapis.data.loader import PixelBatch
 from lapis.energy import energy_of
 from lapis.errors import LapisError

@@ -142,6 +142,12 @@ def test_the_trained_network_codes_its_first_window_alike(config: LapisConfig) -
     assert np.abs(trained[0, "attention_in"] - deployed[0, "attention_in"]).max() <= 1
 
 
+def test_stages_apply_the_activation_of_the_network() -> None:
+    model, images = small_model(BASE.replace(activation="relu"), 9)
+    network = from_model(model)
+    assert verify(network, {"stages": stagewise_executor(model, network)}, [(images, None)]).passed
+
+
 @pytest.mark.parametrize("bits", [15, 8, 5, 1])
 @pytest.mark.parametrize("relation", ["laplacian", "reciprocal"])
 def test_training_sees_affinities_as_narrow_as_they_are_deployed(relation: str, bits: int) -> None:

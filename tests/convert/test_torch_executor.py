@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapis.config import LapisConfig
-from lapis.convert.deployed_evaluator import DeployedEvaluator
 from lapis.convert.fold import from_model
-from lapis.convert.torch_executor import TorchExecutor
+from lapis.convert.torch_executor import DeployedEvaluator, TorchExecutor
 from lapis.deploy import integer
 from lapis.preprocess import Preprocess
 from tests.networks import configs, small_config, small_model

@@ -199,7 +199,7 @@ def _verify(file: Path, images: FileImages, progress: Callable[[int], None]) -> 
 
 def _accuracies(session: Session, opened: Model, images: Images, quiet: bool) -> dict[str, Any]:
     """Top-1 accuracy of the packed file and of its dense source, in percent."""
-    from lapis.convert.deployed_evaluator import DeployedEvaluator
+    from lapis.convert.torch_executor import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.train.distillation import dense_preprocess
     from lapis.train.evaluate import evaluate

@@ -224,7 +224,7 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
 
 def _measured_in_torch(opened: models.Model, images: Images) -> tuple[LapisConfig, Tally]:
     models.require_torch(f"{opened.source} is {models.KINDS[opened.kind]}, and counting its spikes")
-    from lapis.convert.deployed_evaluator import DeployedEvaluator
+    from lapis.convert.torch_executor import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.train.evaluate import evaluate
 

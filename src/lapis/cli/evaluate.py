@@ -155,7 +155,7 @@ def _packed(opened: Model, images: Images, settings: Settings, display: Display)
 def _torch(opened: Model, images: Images, settings: Settings, display: Display) -> Found:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
     with_torch_threads(settings.threads)
-    from lapis.convert.deployed_evaluator import DeployedEvaluator
+    from lapis.convert.torch_executor import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.nn import calibrate
     from lapis.nn.pixels import normalise

@@ -9,16 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lapis.convert.deployed_evaluator import DeployedEvaluator
     from lapis.convert.fold import from_model
     from lapis.convert.from_network import to_model
-    from lapis.convert.torch_executor import TorchExecutor
+    from lapis.convert.torch_executor import DeployedEvaluator, TorchExecutor
     from lapis.convert.verification import Executor, verify
 
 __all__ = ["DeployedEvaluator", "Executor", "TorchExecutor", "from_model", "to_model", "verify"]
 
 _HOMES = {
-    "DeployedEvaluator": "deployed_evaluator",
+    "DeployedEvaluator": "torch_executor",
     "Executor": "verification",
     "TorchExecutor": "torch_executor",
     "from_model": "fold",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lapis.codes import round_half_up
-from lapis.convert.deployed_evaluator import DeployedEvaluator
-from lapis.convert.torch_executor import TorchExecutor
+from lapis.convert.torch_executor import DeployedEvaluator, TorchExecutor
 from lapis.convert.verification import Executor
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Int64
@@ -26,8 +25,7 @@ from lapis.trace import Point, Trace, Watched
 
 def trained_executor(model: LapisViT, network: Network) -> Executor:
     """The trained network as evaluation runs it: in torch, in the deployed arithmetic where it has one."""
-    evaluated = DeployedEvaluator(model, network.preprocess)
-    runner = evaluated.runner
+    runner = DeployedEvaluator(model, network.preprocess).runner
     if not isinstance(runner, TorchExecutor):
         return float_executor(model, network)
 
@@ -50,18 +48,13 @@ def float_executor(model: LapisViT, network: Network) -> Executor:
 
 def stagewise_executor(model: LapisViT, network: Network) -> Executor:
     """Each stage of the trained network on the integer model's result of the stage before: only ties may differ."""
-
-    def run(images: Pixels) -> Watched:
-        return _stagewise(model, network, images)
-
-    return Executor(run, "ties")
+    return Executor(partial(_stagewise, model, network), "ties")
 
 
 @torch.no_grad()
 def _stagewise(model: LapisViT, network: Network, images: Pixels) -> Watched:
     model.eval()
-    window = network.config.window
-    codes, answered = Trace(window), Trace(window)
+    codes, answered = Trace(network.config.window), Trace(network.config.window)
     stream, unit = integer.embed(network, images), 2.0**network.fraction_bits
     for index, block in enumerate(model.blocks):
         attn, mlp = block.attn, block.mlp
@@ -76,7 +69,7 @@ def _stagewise(model: LapisViT, network: Network, images: Pixels) -> Watched:
         _note(answered, index, "readout", attn.readout, join_heads(attn.mix(torch.stack(qk), values)))
         _note(answered, index, "mlp_in", mlp.input, block.norm2(_real(stream, unit)))
         stream = integer.feed_forward(network, index, stream, codes)
-        hidden = F.gelu(mlp.fc1(_value(required(mlp.input), codes[index, "mlp_in"])))
+        hidden = mlp.activation(mlp.fc1(_value(required(mlp.input), codes[index, "mlp_in"])))
         _note(answered, index, "mlp_hidden", mlp.hidden, hidden)
     return Watched(_integer_logits(model.head(model.pool(_real(stream, unit))), network), answered)
 

@@ -193,10 +193,8 @@ def _fixed_point(values: Float64, bits: int, limit: int, what: str) -> npt.NDArr
 
 
 def _weights(layer: Linear) -> tuple[npt.NDArray[Any], Float64]:
-    """Integer weights and their steps (O,), or float32 weights and a step of one."""
-    if layer.quantizer is None:
-        weight = layer.weight.detach().cpu().numpy().astype(np.float32)
-        return weight, np.ones(weight.shape[0])
+    """Integer weights and their steps (O,)."""
+    assert layer.quantizer is not None
     return layer.quantizer.codes(layer.weight).cpu().numpy(), _numpy(layer.quantizer.step).reshape(-1)
 
 

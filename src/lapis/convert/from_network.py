@@ -66,10 +66,11 @@ def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction
     attn, mlp, d = target.attn, target.mlp, config.width
     qk, v, readout, mlp_hidden = (required(q) for q in (attn.qk, attn.v, attn.readout, mlp.hidden))
     input_step = _set_norm(target.norm1, block.attention_norm, required(attn.input))
-    qk_step, v_step = (
-        TYPICAL_WEIGHT / _ratio(part, input_step)
-        for part in (_part(block.qkv, 0, 2 * d), _part(block.qkv, 2 * d, 3 * d))
-    )
+    # The mean square of each row of the real weights, for an output step of one.
+    scale = block.qkv.scale.astype(np.float64) / input_step
+    squares = np.square(block.qkv.weight.astype(np.float64)).mean(axis=1) * np.square(scale)
+    sizes = (float(np.sqrt(part.mean())) for part in np.split(squares, [2 * d]))
+    qk_step, v_step = (TYPICAL_WEIGHT / (size or TYPICAL_WEIGHT) for size in sizes)
     readout_step = v_step / float(block.readout.scale)
     v_offset, readout_offset = 0.0, 0.0
     constant = (float(block.readout.shift) - 0.5) * readout_step
@@ -100,16 +101,6 @@ def _set_norm(target: nn.LayerNorm, norm: Norm, quantizer: ActivationQuantizer) 
     _set(target.bias, shift * step)
     _set_quantizer(quantizer, step, 0.0)
     return step
-
-
-def _part(layer: Layer, start: int, stop: int) -> Layer:
-    return Layer(layer.weight[start:stop], layer.scale[start:stop], layer.shift[start:stop])
-
-
-def _ratio(layer: Layer, input_step: float) -> float:
-    """The root mean square of the layer's real weights for an output step of one."""
-    real = layer.weight.astype(np.float64) * layer.scale.astype(np.float64)[:, None] / input_step
-    return float(np.sqrt(np.square(real).mean())) or TYPICAL_WEIGHT
 
 
 def _set_linear(target: Linear, layer: Layer, unit: Float64, bias: Float64, offset: float = 0.0) -> None:

@@ -18,6 +18,7 @@ from lapis.deploy.network import Block, Layer, Network, Norm, check_deployable
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.attention import join_heads
+from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import as_integers
 from lapis.ops.integer_attention.eager import integer_attention
 from lapis.ops.integer_attention.reference import AffinityTables
@@ -25,17 +26,6 @@ from lapis.ops.row_scale.eager import pow2_exponent
 from lapis.ops.tensors import round_half_up, silence
 from lapis.preprocess import Preprocess
 from lapis.trace import Point, Trace, Watched
-
-
-def as_executor(model: LapisViT, preprocess: Preprocess) -> TorchExecutor | None:
-    """The network in its deployed arithmetic; None if it has none."""
-    try:
-        check_deployable(model.config)
-    except LapisError:
-        return None
-    if not is_calibrated(model):
-        return None
-    return TorchExecutor(from_model(model, preprocess)).to(next(model.parameters()).device)
 
 
 class TorchExecutor(nn.Module):
@@ -91,6 +81,51 @@ class TorchExecutor(nn.Module):
         unit = _standardised(pooled, self.network.eps) * float(1 << arithmetic.POOLED_BITS)
         token = round_half_up(unit).clamp(int(arithmetic.INT16.min), int(arithmetic.INT16.max))
         return (token.double() @ self.head_weight + self.head_bias).long()
+
+    def real_logits(self, logits: Tensor) -> Tensor:
+        """Integer logits as the real numbers that they stand for."""
+        return torch.from_numpy(self.network.real_logits(logits.cpu().numpy()))
+
+
+class DeployedEvaluator(nn.Module):
+    """images (B, S, S, 3) of bytes  ->  real logits (B, classes), in FP32 and never under autocast.
+
+    `exact` is whether they equal those of the deployed network, bit for bit.
+    """
+
+    def __init__(self, model: LapisViT | Network, preprocess: Preprocess) -> None:
+        super().__init__()
+        self.config, self.preprocess = model.config, preprocess
+        self.runner: LapisViT | TorchExecutor
+        if isinstance(model, Network):
+            self.runner = TorchExecutor(model)
+        else:
+            self.runner = TorchExecutor(from_model(model, preprocess)) if _is_deployable(model) else model
+            self.to(next(model.parameters()).device).train(model.training)
+        self.exact = isinstance(self.runner, TorchExecutor)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        if isinstance(self.runner, TorchExecutor):
+            return self.runner.real_logits(self.runner(images))
+        with torch.autocast(images.device.type, enabled=False):
+            logits: Tensor = self.runner(normalise(images, self.preprocess))
+        return logits
+
+    def watch(self, images: Tensor) -> Watched:
+        """Real logits, and the codes at every measuring point."""
+        if isinstance(self.runner, TorchExecutor):
+            logits, trace = self.runner.watch(images)
+            return Watched(self.runner.real_logits(logits), trace)
+        return self.runner.watch(normalise(images, self.preprocess))
+
+
+def _is_deployable(model: LapisViT) -> bool:
+    try:
+        check_deployable(model.config)
+    except LapisError:
+        return False
+    return is_calibrated(model)
 
 
 class Coding(NamedTuple):

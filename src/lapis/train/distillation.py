@@ -24,7 +24,7 @@ from lapis import models, pack
 from lapis._util.files import read_json, remove_unfinished, write_atomically, write_text
 from lapis._util.progress import Display
 from lapis.config import DEPLOYED_BITS, LapisConfig
-from lapis.convert.deployed_evaluator import DeployedEvaluator
+from lapis.convert.torch_executor import DeployedEvaluator
 from lapis.data.images import FileImages, Images
 from lapis.data.loader import Augment, TestBatches
 from lapis.data.unlabelled import UnlabelledImages, drop_unreadable, find_images, load_list, save_list, split_images

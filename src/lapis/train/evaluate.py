@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy
-from lapis.convert.deployed_evaluator import DeployedEvaluator
+from lapis.convert.torch_executor import DeployedEvaluator
 from lapis.data.images import Images
 from lapis.data.loader import PixelBatch, TestBatches
 from lapis.energy import energy_of
