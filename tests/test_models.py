@@ -58,7 +58,7 @@ def test_a_run_folder_stands_for_its_best_network(trained: Path) -> None:
     model = models.load(trained).torch()
     save_network(trained / "best.safetensors", model, {"note": "best"})
     assert models.load(trained).metadata["note"] == "best"
-    with pytest.raises(LapisError, match=r"holds no best\.safetensors or last\.safetensors"):
+    with pytest.raises(LapisError, match=r"holds no best\.safetensors or last\.safetensors or model\.safetensors"):
         models.load(trained.parent)
 
 

@@ -5,7 +5,7 @@
 | a name of `lapis.list_models()`, or a packed file | packed |
 | a file that training wrote, or a run's folder | checkpoint |
 | `hf:ORG/NAME`, a repository of the Hugging Face hub | what its file is: packed, or a checkpoint |
-| weights in timm's names (safetensors, .pth), or the name of a timm model | foreign |
+| weights in the names of timm or transformers (safetensors, .pth), or the name of a timm model | foreign |
 
 Torch is loaded only where a form needs it: a packed file runs without it. A packed file is read once, as bytes, and all
 its forms come from these.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lapis import assets, hub
 from lapis._util import run_layout as runs
+from lapis._util.files import read_json
 from lapis._util.hints import install_command
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
@@ -27,7 +28,7 @@ from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_nam
 from lapis.energy import load_tally
 from lapis.errors import LapisError
 from lapis.pack.reader import PackedFile, read_metadata
-from lapis.preprocess import Preprocess, image_format
+from lapis.preprocess import Interpolation, Preprocess, image_format
 from lapis.trace import Point
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ DEFAULT_MODEL = "lapis_tiny.imagenet"
 # What `lapis finetune` starts from.
 DEFAULT_START = DEFAULT_MODEL
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+# Pillow's numbers, by which transformers names a filter.
+INTERPOLATIONS: dict[object, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 # Bytes of a file that tell its kind.
 FIRST_BYTES = 64
 
@@ -180,7 +183,22 @@ def load(source: str | Path) -> Model:
         picture = image_format(file.read(FIRST_BYTES))
     if picture:
         raise LapisError(f"{path} is a {picture} image, not a network; the model comes first, then the images")
-    return Model(name, "foreign", path)
+    return Model(name, "foreign", path, _transformers_metadata(path))
+
+
+def _transformers_metadata(path: Path) -> dict[str, Any]:
+    """Class names and preprocessing of a folder of Hugging Face transformers, as checkpoints record them."""
+    names = runs.transformers_config(path).get("id2label", {})
+    found: dict[str, Any] = {"class_names": [str(names[key]) for key in sorted(names, key=int)]} if names else {}
+    file = path.parent / "preprocessor_config.json"
+    rule = read_json(file) if names and file.is_file() else {}
+    if isinstance(rule.get("size"), dict) and {"image_mean", "image_std"} <= rule.keys():
+        # {"height": 224, "width": 224}, or {"shortest_edge": 256}
+        short, kept = (next(iter(rule.get(name, rule["size"]).values())) for name in ("size", "crop_size"))
+        interpolation = INTERPOLATIONS.get(rule.get("resample"), "bilinear")
+        crop = kept / short if rule.get("do_center_crop") else 1.0
+        found["preprocess"] = Preprocess(kept, rule["image_mean"], rule["image_std"], interpolation, crop).to_dict()
+    return found
 
 
 def list_models() -> dict[str, str]:

@@ -77,6 +77,11 @@ PAGES = {
         needs=("torch",),
         add={"finetune": "--quiet --epochs 0.5 --set model.image_size=32", "train": SHORT},
     ),
+    "docs/howto/transformers.md": Rules(
+        given=("photo.jpg",),
+        needs=("torch", "transformers"),
+        not_run={"from transformers import AutoModel": "downloads a network"},
+    ),
     "docs/howto/relation.md": Rules(
         needs=("torch",), not_run={"lapis train smoke": "needs an installed package with the entry point"}
     ),

@@ -1,5 +1,5 @@
-"""Import backbones: DeiT, DeiT-III, ViT, DINOv2, BEiT and BEiTv2 weights with timm's names, for any image size and
-number of classes.
+"""Import backbones: DeiT, DeiT-III, ViT, DINOv2, BEiT and BEiTv2 weights with the names of timm or of Hugging Face
+transformers, for any image size and number of classes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lapis._util import run_layout as runs
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations import Mixer
+from lapis.nn.transformers_names import TAU, timm_names
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
@@ -55,12 +57,12 @@ AXES = {
 def load_backbone(source: str | Path | torch.nn.Module, config: LapisConfig | None = None) -> LapisViT:
     """A LapisViT with the weights of `source`, in evaluation mode and not yet calibrated.
 
-    source: a safetensors or .pth file, a timm model, or a timm name (which downloads). Without `config` the network is
-    the dense one that the weights belong to: dot product, no quantizers. With it, everything but the style and the
-    sizes of the backbone is free: relation, window, image size, number of classes.
+    source: a safetensors or .pth file, a model of timm or transformers, or a timm name (which downloads). Without
+    `config` the network is the dense one that the weights belong to: dot product, no quantizers. With it, everything
+    but the style and the sizes of the backbone is free: relation, window, image size, number of classes.
     """
     tensors = backbone_tensors(source)
-    model = LapisViT(config or dense_config(tensors))
+    model = LapisViT(config or dense_config(tensors, transformers_facts(source).get("num_attention_heads")))
     import_weights(model, tensors, name_of(source))
     return model.eval()
 
@@ -69,24 +71,45 @@ def name_of(source: str | Path | torch.nn.Module) -> str:
     return type(source).__name__ if isinstance(source, torch.nn.Module) else str(source)
 
 
-def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
-    """The tensors of a file, of a timm model, or of a timm model by name."""
+def transformers_facts(source: str | Path | torch.nn.Module) -> dict[str, Any]:
+    """The config.json of transformers, from beside a file or from a model; empty where there is none."""
     if isinstance(source, torch.nn.Module):
-        return dict(source.state_dict())
+        config: Any = getattr(source, "config", None)
+        facts = config.to_dict() if hasattr(config, "to_dict") and hasattr(config, "num_attention_heads") else {}
+    else:
+        facts = runs.transformers_config(Path(source))
+    if facts.get("hidden_act", "gelu") != "gelu":
+        raise LapisError(f"hidden_act={facts['hidden_act']!r} is not the activation of a LapisViT; use one with gelu")
+    return facts
+
+
+def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
+    """The tensors of a file, of a model, or of a timm model by name, with timm's names."""
+    if isinstance(source, torch.nn.Module):
+        return timm_names(source.state_dict())
     path = Path(source)
     if path.is_file() or path.suffix in (".safetensors", ".pth", ".pt", ".bin"):
-        return read_tensors(path)[0]
+        return timm_names(read_tensors(path)[0])
     return dict(_timm_by_name(str(source)).state_dict())
 
 
-def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
-    """The dense network that timm-named tensors belong to, found from their shapes."""
+def dense_config(tensors: Mapping[str, Tensor], heads: int | None = None) -> LapisConfig:
+    """The dense network that timm-named tensors belong to, found from their shapes.
+
+    Tensors do not tell the number of heads; without `heads` it is that of published networks.
+    """
     check_importable(tensors)
     if "head.weight" not in tensors:
         raise LapisError("these weights have no classifier; pass a configuration with the number of your classes")
     width, channels, patch, _ = tensors["patch_embed.proj.weight"].shape
     blocks = {match[1] for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
     beit = "blocks.0.attn.relative_position_bias_table" in tensors
+    # Trained in transformers by lapis.bridges.transformers.
+    laplacian = f"blocks.0.{TAU}" in tensors
+    if beit and laplacian:
+        raise LapisError(
+            "a BEiT with tau in real units cannot be imported: Lapis stores its position bias as whole steps"
+        )
     if beit:
         entries = tensors["blocks.0.attn.relative_position_bias_table"].shape[0]
         grid = (round((entries - CLASS_ENTRIES) ** 0.5) + 1) // 2
@@ -96,7 +119,7 @@ def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
             raise LapisError("no tensor 'pos_embed': these are not the weights of a ViT or DeiT")
         # With or without a position of the class token, which adds one to a square.
         grid = math.isqrt(tensors["pos_embed"].shape[1])
-        heads = max(1, width // PUBLISHED_HEAD_WIDTH)
+        heads = heads or max(1, width // PUBLISHED_HEAD_WIDTH)
     return LapisConfig(
         style="beit" if beit else "vit",
         image_size=grid * patch,
@@ -106,7 +129,7 @@ def dense_config(tensors: Mapping[str, Tensor]) -> LapisConfig:
         depth=len(blocks),
         heads=heads,
         mlp_ratio=tensors["blocks.0.mlp.fc1.weight"].shape[0] // width,
-        relation="dot",
+        relation="laplacian" if laplacian else "dot",
         quantize=False,
         image_channels=channels,
         layer_scale=not beit and "blocks.0.ls1.gamma" in tensors,
@@ -148,6 +171,10 @@ def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: objec
         renamed[name] = resize_offsets(renamed[name], config.grid)
     own = model.state_dict()
     learned_here = set(local_tensors(model))
+    if config.quantize:
+        # A tau of real values says nothing of codes.
+        renamed = {name: tensor for name, tensor in renamed.items() if name not in learned_here}
+    learned_here -= renamed.keys()
     if "head.weight" not in renamed or renamed["head.weight"].shape[0] != config.classes:
         learned_here |= {"head.weight", "head.bias"}
         renamed = {name: tensor for name, tensor in renamed.items() if not name.startswith("head.")}
@@ -232,19 +259,24 @@ def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
 
 
 def import_timm() -> ModuleType:
-    """timm, also beside a torchvision that does not fit torch.
+    """timm, also beside a torchvision that does not fit torch."""
+    return import_beside_torchvision("timm")
+
+
+def import_beside_torchvision(name: str) -> ModuleType:
+    """A module that imports torchvision, also where that does not fit torch.
 
     The torchvision of the package index is built for CUDA. Beside a CPU torch its operators are missing, and importing
-    it fails with "operator torchvision::nms does not exist". timm uses none of them, so they are declared here.
+    it fails with "operator torchvision::nms does not exist". Nothing here uses them, so they are declared.
     """
     try:
-        return importlib.import_module("timm")
+        return importlib.import_module(name)
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-    for name in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return importlib.import_module("timm")
+    for operator in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return importlib.import_module(name)
 
 
 def _timm_by_name(name: str) -> torch.nn.Module:
