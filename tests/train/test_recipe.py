@@ -20,8 +20,10 @@ def test_every_recipe_opens_with_its_command_and_figures(name: str) -> None:
     text = recipes.documentation(name)
     assert recipe.name == name
     assert f"train {name}" in text
-    for heading in ("Command:", "Expected:", "Ours:"):
+    for heading in ("Command:", "Expected:"):
         assert heading in text
+    # The paper's were not run here.
+    assert ("Ours:" in text) == (name == "smoke" or "tiny" in name)
 
 
 def test_recipes_of_cifar_choose_on_training_images_that_they_set_aside() -> None:

@@ -57,11 +57,10 @@ LAYOUTS = {
 def find_layout(folder: Path, dataset: str | None = None) -> tuple[Path, Layout] | None:
     """The CIFAR folder at or directly under `folder`, of one dataset or of either."""
     for name, layouts in LAYOUTS.items():
-        if dataset in (None, name):
-            for layout in layouts:
-                for candidate in (folder / layout.folder, folder):
-                    if (candidate / layout.test).is_file() and candidate.name == layout.folder:
-                        return candidate, layout
+        for layout in layouts if dataset in (None, name) else ():
+            for candidate in (folder / layout.folder, folder):
+                if (candidate / layout.test).is_file() and candidate.name == layout.folder:
+                    return candidate, layout
     return None
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from lapis.data.cifar import Split, find_layout
-from lapis.data.images import FileImages, Images, numbered_classes
-from lapis.deploy.schema import MAX_CLASS_NAME
+from lapis.data.images import FileImages, Images
+from lapis.deploy.schema import MAX_CLASS_NAME, MAX_CLASSES
 from lapis.errors import LapisError
 from lapis.preprocess import UnreadableImageError
 
@@ -47,7 +47,9 @@ def load_folder(folder: Path) -> FileImages:
     twice = [name for name, number in zip(images.classes, numbers, strict=True) if numbers.count(number) > 1]
     if twice:
         raise LapisError(f"{folder} has the class folders {' and '.join(twice[:2])}, which are one number; rename one")
-    classes = numbered_classes(numbers, folder)
+    if numbers[-1] >= MAX_CLASSES:
+        raise LapisError(f"{folder} has the class number {numbers[-1]}; networks have at most {MAX_CLASSES} classes")
+    classes = tuple(map(str, range(numbers[-1] + 1)))
     return FileImages(images.paths, np.asarray(numbers, np.int64)[images.labels], classes)
 
 
@@ -111,8 +113,7 @@ def open_class_folders(folder: Path) -> SplitImages:
     _check_classes(base, whole)
     tested = next((folder / name for name in SPLIT_FOLDERS["test"] if find_class_folders(folder / name)), None)
     if tested is None:
-        train, held_out = _split(whole)
-        return SplitImages(train, held_out, split=True)
+        return SplitImages(*_split(whole), split=True)
     return SplitImages(whole, _matched(tested, whole), split=False)
 
 

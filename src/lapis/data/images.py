@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lapis.deploy.schema import MAX_CLASSES
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, read_file
 
@@ -123,13 +122,6 @@ def check_labels(labels: Sequence[int] | Labels, images: int, classes: int) -> N
         raise LapisError(f"{images} images with {len(labels)} labels; every image needs one")
     if images and not (min(labels) >= 0 and max(labels) < classes):
         raise LapisError(f"labels span {min(labels)}..{max(labels)}, with {classes} classes")
-
-
-def numbered_classes(labels: Sequence[int], where: object) -> tuple[str, ...]:
-    """The names of classes that are known by number only; a number that no network could have is refused."""
-    if max(labels) >= MAX_CLASSES:
-        raise LapisError(f"{where} has the class number {max(labels)}; networks have at most {MAX_CLASSES} classes")
-    return tuple(str(index) for index in range(max(labels) + 1))
 
 
 def check_classes(names: Sequence[str], classes: int) -> None:

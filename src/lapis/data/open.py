@@ -90,9 +90,8 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
     for candidate in [*folders, folder] if split == "test" else folders:
         if find_class_folders(candidate):
             return load_folder(candidate)
-    wanted = "CIFAR batches " if dataset is None else f"{dataset} "
     raise LapisError(
-        f"{folder} holds no {split} images that Lapis knows: no {wanted}and no class folders "
+        f"{folder} holds no {split} images that Lapis knows: no {dataset or 'CIFAR batches'} and no class folders "
         f"in {' or '.join(SPLIT_FOLDERS[split])}; {HOW_TO_GET}"
     )
 

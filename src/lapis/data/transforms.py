@@ -36,8 +36,6 @@ def random_resized_crop(
 
 def shifted_crops(pixels: Pixels, tops: npt.NDArray[np.int64], lefts: npt.NDArray[np.int64], padding: int) -> Pixels:
     """Each image padded by its mirrored border, cut back to its size at (top, left) in 0..2*padding."""
-    if padding == 0:
-        return pixels
     height, width = pixels.shape[1:3]
     edges = ((0, 0), (padding, padding), (padding, padding), (0, 0))
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(pixels, edges, "reflect"), (height, width), axis=(1, 2))

@@ -26,8 +26,6 @@ MOST_EPOCHS, USUAL_EPOCHS = 40.0, 20.0
 LEAST_SEEN, MOST_SEEN = 4_000, 100_000
 # From this size on, a start knows photographs and an image costs several times as much: half of the epochs do.
 LARGE_SIZE, LARGE_SHARE = 192, 0.5
-# Epochs above which images are seen often.
-OFTEN = 20.0
 LARGEST_BATCH, SMALLEST_BATCH = 64, 4
 # Steps per epoch that a batch should leave, so that small sets still take several.
 STEPS_PER_EPOCH = 8
@@ -113,7 +111,7 @@ def make_plan(folder: Path, images: SplitImages, opened: Model, out: Path, name:
             start=str(previous),
             data=data,
             # Images that are seen often, those of a small set, are varied more.
-            augment=Augment(smallest_area=0.35 if epochs > OFTEN else 0.5),
+            augment=Augment(smallest_area=0.35 if epochs > USUAL_EPOCHS else 0.5),
             optim=_optim(stage, len(images.train), epochs, config),
             distill=_distill(choices.teacher, config),
             # One test, at the end: the held-out images never choose a network.

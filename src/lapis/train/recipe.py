@@ -161,8 +161,8 @@ class Recipe:
     makes the output projections blind to the mean value of a head, see `lapis.nn.unsigned`.
     """
 
-    name: str
     model: LapisConfig
+    name: str = ""
     stage: TrainingStage = "labels"
     start: str = ""
     shift_to_unsigned: bool = False

@@ -1,4 +1,4 @@
-"""Recipes by name: functions whose docstring gives the command, the expected accuracy and ours.
+"""Recipes by name: functions whose docstring gives the command, the expected accuracy, and ours if it was run.
 
 Most are another recipe with a few settings changed; `load` gives each the name of its function.
 """

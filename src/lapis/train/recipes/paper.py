@@ -18,12 +18,10 @@ def cifar10_teacher() -> Recipe:
 
     Command:   lapis train cifar10_teacher --data DIR
     Expected:  the paper does not print the teacher's accuracy.
-    Ours:      not run.
 
     From the paper: 20 epochs, batch 64, lr 5e-5. Not stated there, so ours: no warm-up, weight decay 0.05, 224 px.
     """
     return Recipe(
-        name="cifar10_teacher",
         model=preset("lapis_large", classes=10, relation="dot", quantize=False),
         start="beitv2_large_patch16_224",
         data=Data(dataset="cifar10", validate=5000),
@@ -36,7 +34,6 @@ def cifar100_teacher() -> Recipe:
 
     Command:   lapis train cifar100_teacher --data DIR
     Expected:  the paper does not print the teacher's accuracy.
-    Ours:      not run.
     """
     return _cifar100(cifar10_teacher())
 
@@ -46,14 +43,12 @@ def cifar10_small() -> Recipe:
 
     Command:   lapis train cifar10_small --data DIR
     Expected:  96.56 % (paper).
-    Ours:      not run.
 
     From the paper: 100 epochs, batch 128, AdamW, lr 1e-4, weight decay 0.05, cosine, 5 warm-up epochs, T = 15, loss
     0.5 CE + 0.5 logit + 0.5 feature at temperature 4, student blocks 2/5/8/11 to teacher blocks 5/11/17/23. Not stated
     there, so ours: the first weights (DeiT-S), and shift and mirror as the only augmentation.
     """
     return Recipe(
-        name="cifar10_small",
         model=preset("lapis_small", classes=10),
         start="deit_small_patch16_224",
         data=Data(dataset="cifar10", validate=5000),
@@ -67,7 +62,6 @@ def cifar100_small() -> Recipe:
 
     Command:   lapis train cifar100_small --data DIR
     Expected:  81.41 % (paper).
-    Ours:      not run.
     """
     return replace(_cifar100(cifar10_small()), distill=Distill(teacher="runs/cifar100_teacher"))
 
@@ -77,7 +71,6 @@ def cifar10_small_w6() -> Recipe:
 
     Command:   lapis train cifar10_small_w6 --data DIR
     Expected:  96.11 % (paper).
-    Ours:      not run.
     """
     return _w6(cifar10_small(), "runs/cifar10_small")
 
@@ -87,7 +80,6 @@ def cifar100_small_w6() -> Recipe:
 
     Command:   lapis train cifar100_small_w6 --data DIR
     Expected:  81.02 % (paper).
-    Ours:      not run.
     """
     return _w6(cifar100_small(), "runs/cifar100_small")
 
@@ -97,13 +89,11 @@ def imagenet_base() -> Recipe:
 
     Command:   torchrun --nproc-per-node 2 -m lapis.cli train imagenet_base --data DIR
     Expected:  not printed in the paper; its power-of-two network has 80.58 %.
-    Ours:      not run.
 
     From the paper: 50 epochs, global batch 256, lr 1.3e-4, T = 15. Not stated there, so ours: 2 warm-up epochs, as for
     Lapis-L, RandAugment 2 x 9, mixup 0.8, cutmix 1.0, label smoothing 0.1, erasing 0.25.
     """
     return Recipe(
-        name="imagenet_base",
         model=preset("lapis_base"),
         start="beit_base_patch16_224",
         data=Data(dataset="imagenet", normalise="half", crop=0.875, workers=8),
@@ -117,7 +107,6 @@ def imagenet_large() -> Recipe:
 
     Command:   torchrun --nproc-per-node 3 -m lapis.cli train imagenet_large --data DIR
     Expected:  83.70 % (paper).
-    Ours:      not run.
 
     From the paper: 60 epochs, global batch 162, lr 8.5e-5, T = 20, 2 warm-up epochs. The rest is that of Lapis-B.
     """
@@ -130,7 +119,6 @@ def imagenet_base_pow2() -> Recipe:
 
     Command:   lapis train imagenet_base_pow2 --data DIR
     Expected:  80.58 % (paper).
-    Ours:      not run.
     """
     return _pow2(imagenet_base(), "runs/imagenet_base")
 
@@ -140,7 +128,6 @@ def imagenet_large_pow2() -> Recipe:
 
     Command:   lapis train imagenet_large_pow2 --data DIR
     Expected:  83.39 % (paper).
-    Ours:      not run.
     """
     return _pow2(imagenet_large(), "runs/imagenet_large")
 
@@ -150,7 +137,6 @@ def imagenet_base_w6() -> Recipe:
 
     Command:   lapis train imagenet_base_w6 --data DIR
     Expected:  80.32 % (paper).
-    Ours:      not run.
     """
     return _w6(imagenet_base(), "runs/imagenet_base")
 
@@ -160,7 +146,6 @@ def imagenet_large_w6() -> Recipe:
 
     Command:   lapis train imagenet_large_w6 --data DIR
     Expected:  83.25 % (paper).
-    Ours:      not run.
     """
     return _w6(imagenet_large(), "runs/imagenet_large")
 

@@ -22,7 +22,6 @@ def smoke() -> Recipe:
     Ours:      34.00 % of 400 test images after 400 steps, 101 s on one thread of a busy machine (seed 0).
     """
     return Recipe(
-        name="smoke",
         model=LapisConfig(image_size=32, patch_size=4, classes=10, width=48, depth=3, heads=3, mlp_ratio=2),
         data=Data(dataset="sample", normalise="cifar"),
         augment=Augment(padding=2),
@@ -40,7 +39,6 @@ def cifar10_tiny_teacher() -> Recipe:
                on one core), then 3 epochs more from there, --set optim.epochs=3 (2,655 s on two).
     """
     return Recipe(
-        name="cifar10_tiny_teacher",
         model=preset("lapis_tiny", classes=10, image_size=96, relation="dot", quantize=False),
         start="deit_tiny_patch16_224",
         data=Data(dataset="cifar10", validate=5000),
@@ -71,7 +69,6 @@ def cifar10_tiny() -> Recipe:
     """
     teacher, same_blocks = "runs/cifar10_tiny_teacher_128", (2, 5, 8, 11)
     return Recipe(
-        name="cifar10_tiny",
         model=preset("lapis_tiny", classes=10, image_size=128, coding=SIGNED),
         start=teacher,
         data=Data(dataset="cifar10", validate=5000),
