@@ -63,7 +63,8 @@ def test_the_folder_is_the_network_for_every_reader(published: Path, trained: Pa
 def test_figures_of_the_card_are_those_of_its_commands(published: Path, place: Path) -> None:
     text = (published / "README.md").read_text()
     records = {verb: json.loads((published / f"{verb}.json").read_text()) for verb in ("evaluate", "verify", "energy")}
-    assert f"{records['evaluate']['top1']:.2f} % | `lapis evaluate packed.safetensors --data DATA --json`" in text
+    low, high = records["evaluate"]["interval95"]
+    assert f"{records['evaluate']['top1']:.2f} % [{low:.2f}, {high:.2f}] | `lapis evaluate packed.safetensors" in text
     assert "`lapis verify packed.safetensors -n 2 --data DATA --json`" in text
     assert f"{records['energy']['energy_mj']:.4f} mJ | `lapis energy packed.safetensors" in text
     for row in records["energy"]["conventions"]:

@@ -125,7 +125,8 @@ def _figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
     if facts.evaluated is not None:
         record, command = facts.evaluated.record, facts.evaluated.command
         images = f"{record['images']:,} test images of {_plain(facts.dataset or DATA)}"
-        yield f"top-1, {images}", f"{record['top1']:.2f} %", f"`{command}`"
+        low, high = record["interval95"]
+        yield f"top-1, {images}", f"{record['top1']:.2f} % [{low:.2f}, {high:.2f}]", f"`{command}`"
         yield f"top-5, {images}", f"{record['top5']:.2f} %", "the same"
     record = facts.verified.record
     for name, row in record["executors"].items():
