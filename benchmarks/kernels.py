@@ -37,7 +37,6 @@ from benchmarks.common import (
 )
 from benchmarks.sizes import Size
 from lapis import native
-from lapis._util.machine import thread_count
 from lapis.config import preset
 from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
@@ -138,7 +137,7 @@ def compare_kernels(sizes: Sequence[str], threads: Sequence[int], rounds: int, s
             for position, name in enumerate(sizes):
                 for task in tasks(SIZES[name], step and position == 0, count):
                     rows += measure(task, count, rounds)
-                    report(f"timed {task.name}, {task.shape}, {thread_count(count)}")
+                    report(f"timed {task.name}, {task.shape}, {count} threads")
     return rows
 
 

@@ -65,7 +65,7 @@ def test_a_run_folder_stands_for_its_best_network(trained: Path) -> None:
 def test_foreign_weights_have_no_deployed_form_and_say_what_to_do(tmp_path: Path) -> None:
     torch.save(LapisViT(small_config().dense()).state_dict(), tmp_path / "weights.pth")
     with pytest.raises(LapisError, match=r"foreign weights.*lapis train RECIPE --start"):
-        models.load(tmp_path / "weights.pth").convert()
+        _ = models.load(tmp_path / "weights.pth").network
 
 
 def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path: Path) -> None:

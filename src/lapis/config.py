@@ -27,6 +27,8 @@ DEPLOYED_BITS = 6
 AFFINITY_BITS = 15
 # What a network must be to have a spiking form, besides its relation; its weights may have any width.
 DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes"}
+# What the plain transformer is, from which the weights may come.
+DENSE: dict[str, Any] = {"quantize": False, "relation": "dot", "row_scale": "exact", "readout": "real"}
 # What only training knows of, with the values that a packed network has.
 TRAINING_ONLY: dict[str, Any] = {"image_channels": 3, "layer_scale": False, "mean_pool": False}
 # LayerNorm's epsilon, in every network and every executor.
@@ -202,14 +204,7 @@ class LapisConfig:
 
     def dense(self) -> LapisConfig:
         """The plain transformer of the same shape: dot product, softmax, no quantizers."""
-        return self.replace(
-            quantize=False,
-            relation="dot",
-            row_scale="exact",
-            readout="real",
-            weight_bits=FLOAT_WEIGHTS,
-            affinity_bits=AFFINITY_BITS,
-        )
+        return self.replace(**DENSE, weight_bits=FLOAT_WEIGHTS, affinity_bits=AFFINITY_BITS)
 
     def deployed(self, weight_bits: int = DEPLOYED_BITS) -> LapisConfig:
         """This network as it is deployed: power-of-two rows, a spiking readout, integer weights.

@@ -24,7 +24,7 @@ from lapis._util.files import read_json
 from lapis._util.hints import install_command
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
-from lapis.deploy.network import DEFAULT_FRACTION_BITS, Network, check_class_names
+from lapis.deploy.network import Network, check_class_names
 from lapis.energy import load_tally
 from lapis.errors import LapisError
 from lapis.pack.reader import PackedFile, read_metadata
@@ -81,7 +81,23 @@ class Model:
     @cached
     def network(self) -> Network:
         """The deployed form: a packed file as it is, a checkpoint converted."""
-        return self.convert()
+        if self.packed is not None:
+            return self.packed.network()
+        if self.path is None:
+            known = assets.names()
+            raise LapisError(
+                f"{self.source} is neither a file, a run's folder nor a packaged model; "
+                f"{nearest(self.source, known)}packaged models: {', '.join(known) or 'none in this build'}"
+            )
+        if self.kind == "foreign":
+            raise LapisError(
+                f"{self.source} is {KINDS[self.kind]}; train it first: lapis train RECIPE --start {self.source}"
+            )
+        model = self.torch()
+        from lapis.convert import from_model
+
+        network = from_model(model, self.preprocess, self.class_names)
+        return dataclasses.replace(network, activity=self._recorded_activity())
 
     def torch(self) -> LapisViT:
         """The network in torch, to train or to evaluate; that of a packed file is rebuilt from its integers."""
@@ -124,18 +140,6 @@ class Model:
         check_class_names(names)
         return tuple(names) if len(names) == self.config.classes else ()
 
-    def convert(self, fraction_bits: int = DEFAULT_FRACTION_BITS) -> Network:
-        """As `network`, with so many fraction bits where a checkpoint is converted."""
-        if self.packed is not None:
-            return self.packed.network()
-        if self.kind == "foreign":
-            raise LapisError(self._not_deployable())
-        model = self.torch()
-        from lapis.convert import from_model
-
-        network = from_model(model, self.preprocess, self.class_names, fraction_bits)
-        return dataclasses.replace(network, activity=self._recorded_activity())
-
     @cached
     def _session(self) -> Session:
         return self.session()
@@ -153,15 +157,6 @@ class Model:
             point: tuple(tally.activity(point, block) for block in range(self.config.depth))
             for point in tally.activities()
         }
-
-    def _not_deployable(self) -> str:
-        if self.path is not None:
-            return f"{self.source} is {KINDS[self.kind]}; train it first: lapis train RECIPE --start {self.source}"
-        known = assets.names()
-        return (
-            f"{self.source} is neither a file, a run's folder nor a packaged model; "
-            f"{nearest(self.source, known)}packaged models: {', '.join(known) or 'none in this build'}"
-        )
 
 
 def load(source: str | Path) -> Model:

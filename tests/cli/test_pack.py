@@ -31,12 +31,12 @@ def test_a_checkpoint_is_packed_with_its_names_and_preprocessing(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "packed.safetensors"
-    assert main(["pack", str(checkpoint), "-o", str(target), "--fraction-bits", "14", "--json"]) == EXIT_OK
+    assert main(["pack", str(checkpoint), "-o", str(target), "--json"]) == EXIT_OK
     record = json.loads(capsys.readouterr().out)
     assert record["bytes"] == target.stat().st_size
     network = load(target)
     assert network.class_names == ("a", "b", "c")
-    assert (network.preprocess.mean, network.preprocess.crop, network.fraction_bits) == ((0.5, 0.5, 0.5), 0.875, 14)
+    assert (network.preprocess.mean, network.preprocess.crop, network.fraction_bits) == ((0.5, 0.5, 0.5), 0.875, 16)
 
 
 def test_without_a_target_the_file_lies_beside_the_checkpoint(
@@ -89,7 +89,6 @@ def test_what_cannot_be_packed_says_why(checkpoint: Path, tmp_path: Path, capsys
     for arguments, word in (
         (["pack", str(packed)], "packed already"),
         (["pack", str(packed), "--affinity-bits", "8"], "--out"),
-        (["pack", str(packed), "-o", "new", "--affinity-bits", "8", "--fraction-bits", "14"], "--fraction-bits"),
         (["pack", str(packed), "-o", str(packed), "--affinity-bits", "8"], "is an input"),
         (["pack"], "Missing argument"),
         (["pack", str(tmp_path / "missing.safetensors")], "no such file or run"),

@@ -87,7 +87,7 @@ def test_the_hub_reads_the_metadata_of_the_card(published: Path) -> None:
 
 def test_without_images_the_card_says_that_accuracy_was_not_measured() -> None:
     energy = {"config": CONFIG.to_dict(), "costs": {"name": "45nm", "node": "45 nm"}, "activities_from": "here",
-              "conventions": [], "energy_mj": 1.0, "memory": "off"}  # fmt: skip
+              "conventions": [], "energy_mj": 1.0, "latency_steps": 9, "memory": "off"}  # fmt: skip
     verified = {"images": 2, "exact": True, "reference": "integers", "executors": {}}
     facts = Facts("a\nb", None, None, {"packed.safetensors": 3}, None, Measured("v", verified), Measured("e", energy))
     text = card(facts)

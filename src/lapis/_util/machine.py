@@ -1,4 +1,4 @@
-"""The processor's name, and numbers of threads in words."""
+"""The processor's name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,3 @@ def processor() -> str:
     except OSError:
         names = []
     return names[0] if names else platform.processor() or "unknown"
-
-
-def thread_count(threads: int) -> str:
-    """'1 thread', '2 threads'."""
-    return f"{threads} thread{'' if threads == 1 else 's'}"

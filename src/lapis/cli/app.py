@@ -9,7 +9,6 @@ import traceback
 import warnings
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import cleandoc
 
 import click
@@ -50,8 +49,7 @@ GROUPS = {
         "simulate": "Run a network spike by spike and count.",
     },
 }
-# The commands that this package has.
-VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items() if find_spec(f"lapis.cli.{verb}")}
+VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
 
 
 class Verbs(click.Group):
@@ -82,7 +80,7 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, verbs in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(verb, text) for verb, text in verbs.items() if verb in VERBS])
+                formatter.write_dl(list(verbs.items()))
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})

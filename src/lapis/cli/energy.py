@@ -16,7 +16,7 @@ from lapis._util.files import check_target, write_text
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
-from lapis.cli.options import TableConsole, force_option, json_option
+from lapis.cli.options import PATH, TableConsole, force_option, json_option
 from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
@@ -53,11 +53,7 @@ BATCH = 32
     metavar="POINT=SHARE",
     help=f"Share of values that spike, all=0.3 or per point: {', '.join(POINTS)}.",
 )
-@click.option(
-    "--activities",
-    type=click.Path(path_type=Path),
-    help="JSON: a share per point by name, or a list of seven; or activity.json of a run.",
-)
+@click.option("--activities", type=PATH, help="JSON: shares by point, a list of seven, or a run's activity.json.")
 @click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
 @click.option(
@@ -69,11 +65,11 @@ BATCH = 32
     "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
 )
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
-@click.option("--network", type=click.Path(path_type=Path), help="Price another spiking network: a JSON file.")
+@click.option("--network", type=PATH, help="Price another spiking network: a JSON file.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
 @click.option("--per-block", is_flag=True, help="One row per block and operator.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Also write the rows to this CSV file.")
-@click.option("--chart", type=click.Path(path_type=Path), help="Also draw the rows to this PNG file.")
+@click.option("--csv", type=PATH, help="Also write the rows to this CSV file.")
+@click.option("--chart", type=PATH, help="Also draw the rows to this PNG file.")
 @force_option
 @json_option
 def command(

@@ -12,8 +12,6 @@ from lapis._util.files import check_target
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, force_option, json_option, show
 from lapis.config import AFFINITY_BITS
-from lapis.deploy.network import DEFAULT_FRACTION_BITS
-from lapis.deploy.schema import BY_PATH
 from lapis.errors import EXIT_OK, LapisError
 from lapis.pack import save
 
@@ -22,19 +20,11 @@ from lapis.pack import save
 @click.argument("checkpoint", type=MODEL)
 @click.option("-o", "--out", type=PATH, help="File; NAME.packed.safetensors by default.")
 @click.option(
-    "--fraction-bits",
-    type=click.IntRange(int(BY_PATH["fraction_bits"].low), int(BY_PATH["fraction_bits"].high)),
-    show_default=str(DEFAULT_FRACTION_BITS),
-    help="Precision of the residual stream.",
-)
-@click.option(
     "--affinity-bits", type=click.IntRange(1, AFFINITY_BITS), help="Width of the affinities; as trained by default."
 )
 @force_option
 @json_option
-def command(
-    checkpoint: str, out: Path | None, fraction_bits: int | None, affinity_bits: int | None, force: bool, as_json: bool
-) -> int:
+def command(checkpoint: str, out: Path | None, affinity_bits: int | None, force: bool, as_json: bool) -> int:
     """Convert CHECKPOINT and write it as one packed file: 6-bit weights, tables, class names, preprocessing.
 
     The file is a safetensors container that docs/format.md describes; the same network gives the same bytes.
@@ -54,11 +44,9 @@ def command(
                 f"{opened.source} is packed already; `lapis info` shows what it holds, and --affinity-bits packs it "
                 "again with narrower affinities"
             )
-        if fraction_bits is not None:
-            raise LapisError(f"{opened.source} is packed already; --fraction-bits needs the checkpoint it came from")
         if out is None:
             raise LapisError(f"{opened.source} is packed already; say with --out where the new file goes")
-    network = opened.convert(fraction_bits or DEFAULT_FRACTION_BITS)
+    network = opened.network
     if affinity_bits is not None:
         network = dataclasses.replace(network, config=network.config.replace(affinity_bits=affinity_bits))
     assert target is not None

@@ -14,7 +14,6 @@ import click
 
 from lapis import assets, models
 from lapis._util.files import check_target, csv_text, write_text
-from lapis._util.machine import thread_count
 from lapis._util.progress import Display
 from lapis._util.terminal import echo, escape_control
 from lapis.cli.completion import MODEL
@@ -142,7 +141,7 @@ def command(
         }
         echo(json.dumps(record))
     elif answered:
-        how = f"{session.executor}, {thread_count(threads)}"
+        how = f"{session.executor}, {threads} thread{'s' * (threads > 1)}"
         failed = f"; {len(unreadable)} could not be read" if unreadable else ""
         echo(f"{seconds / answered * 1e3:.1f} ms per image: {answered} in all, {how}{failed}")
         if written is not None:
