@@ -1,6 +1,6 @@
 """What turned axes are worth before any training: `python research/turned_axes.py --data DIR`.
 
-Prints, for a deployed model as it is and turned (lapis.nn.rotation), which share of the power of its values lies in the
+Prints, for a deployed model as it is and turned (lapis.nn.symmetry), which share of the power of its values lies in the
 smaller half of them, and its accuracy under deadlines that are chosen for a goal of activity: for each point alike, or
 for all together where the answer suffers least (docs/results.md).
 """
@@ -23,7 +23,7 @@ from lapis.data.open import open_images, resized_batches
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import ActivationQuantizer
-from lapis.nn.rotation import rotate_basis
+from lapis.nn.symmetry import rotate_basis
 from lapis.runtime import Session
 from lapis.train.distributed import Processes
 from lapis.train.recipe import Sparsity

@@ -47,7 +47,8 @@ PAGES = {
         needs=("torch",),
         add={
             "evaluate": "--calibrate 2",
-            "train": "--quiet --set optim.epochs=0.02 --set optim.batch=8 --set data.calibrate=2 --set data.validate=10",
+            "train": "--quiet --set optim.epochs=0.02 --set optim.batch=8 --set data.calibrate=2 "
+            "--set data.validate=10",
         },
     ),
     "docs/howto/deploy.md": Rules(

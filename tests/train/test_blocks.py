@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lapis.nn import LapisViT
-from lapis.nn.equalise import equalise
 from lapis.nn.model import Tapped
 from lapis.nn.pixels import normalise
+from lapis.nn.symmetry import equalise
 from lapis.preprocess import Preprocess
 from lapis.train.objective import BlockObjective, block_errors
 from lapis.train.recipe import Distill

@@ -12,7 +12,7 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.nn.model import Tapped
-from lapis.nn.rotation import _sparse_rotations, rotate_tokens
+from lapis.nn.symmetry import _sparse_rotations, rotate_tokens
 from lapis.train.objective import Objective, feature_distillation, logit_distillation, soft_cross_entropy
 from lapis.train.recipe import Distill
 

@@ -19,7 +19,7 @@ from lapis.nn.block import Block
 from lapis.nn.calibrate import calibrate
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, Linear, required
-from lapis.nn.rotation import find_positive_values
+from lapis.nn.symmetry import find_positive_values
 from lapis.relations import rule_of
 
 # The points with a bias in front of them: a norm's, or that of the layer that makes q, k and v.

@@ -111,7 +111,7 @@ class Sparsity:
     The activity falls in a straight line from that of the first weights to the goal over the first `ramp` of all
     steps, by minimum codes that are chosen anew every `every` steps; after `freeze_after` of all steps they stay the
     same. With `rotate_basis`, the first weights are rotated to axes in which few values are large, see
-    `lapis.nn.rotation`. With `sensitivity_weighted`, the goals hold for the mean of all points, and silence goes where
+    `lapis.nn.symmetry`. With `sensitivity_weighted`, the goals hold for the mean of all points, and silence goes where
     the answer suffers least, see `lapis.train.sparsity`.
     """
 

@@ -10,11 +10,10 @@ from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import check_tensors
-from lapis.nn.equalise import equalise
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import Quantizer
-from lapis.nn.rotation import rotate_basis
+from lapis.nn.symmetry import equalise, rotate_basis
 from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
 from lapis.train.objective import Teacher

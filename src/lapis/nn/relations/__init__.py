@@ -9,8 +9,7 @@ from lapis import relations
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.relations.base import DotProduct, Mixer, Pairwise, Relation
-from lapis.nn.relations.distance import DistanceRelation, Gaussian, Hamming, Laplacian, with_tau
-from lapis.nn.relations.table import TableRelation
+from lapis.nn.relations.distance import DistanceRelation, Gaussian, Hamming, Laplacian, TableRelation, with_tau
 
 __all__ = [
     "DistanceRelation",

@@ -1,19 +1,22 @@
 """Relations whose affinity decays exponentially with a distance, at a speed that each head learns.
 
-The Laplacian is the paper's relation; the Gaussian and the Hamming distance stand beside it for comparison.
+The Laplacian is the paper's relation; the Gaussian and the Hamming distance stand beside it for comparison. A
+`TableRelation` is any falling function of the l1 distance of codes, and is deployed as a table.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
-from lapis.deploy.leak import leak_factor, time_constant
-from lapis.deploy.network import Block, Leak
+from lapis.deploy.leak import leak_factor, membranes, time_constant
+from lapis.deploy.network import Affinities, Block, Leak
 from lapis.deploy.schema import LONGEST_DELAY
 from lapis.errors import LapisError
 from lapis.nn.quantizer import Calibrated
@@ -24,7 +27,7 @@ from lapis.ops.distance.eager import squared_distance
 from lapis.ops.distance.torch_native import hamming_distance
 from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.row_scale.eager import log_affinity
-from lapis.relations import GaussianRule, HammingRule, LaplacianRule
+from lapis.relations import GaussianRule, HammingRule, LaplacianRule, Rule, TableRule
 
 # First time constants that are tried, in units of the spread of distances; the readout changes little between two.
 FACTORS = torch.linspace(-2.0, 2.0, 33).exp()
@@ -161,3 +164,36 @@ class Hamming(DistanceRelation):
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         return hamming_distance(q + self.shift, k + self.shift, self.levels)
+
+
+class TableRelation(Relation, Calibrated):
+    """ln A_ij = f_h(D_ij), D_ij = sum_c |q_ic - k_jc| of codes. A relation of your own gives f in `log_affinity`.
+
+    The distance is an integer, so f has finitely many values; a packed file stores them and every executor reads them.
+    """
+
+    on_codes = True
+    rule: ClassVar[type[Rule]] = TableRule
+
+    def __init__(self, config: LapisConfig) -> None:
+        super().__init__(config)
+        self.heads = config.heads
+
+    def log_affinity(self, distance: Tensor) -> Tensor:
+        """f_h(D), element by element: (B, H, N, M) -> (B, H, N, M), finite and never rising with D."""
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        self.check_ready()
+        log_a = self.log_affinity(torch_native.l1_distance(q, k))
+        return log_a if self.position is None else log_a + self.position.bias()
+
+    def init_from_data(self, q: Tensor, k: Tensor, v: Tensor, readout: Tensor) -> None:
+        """Nothing is found here; a subclass with parameters sets them without a gradient, then calls `mark_ready`."""
+        self.mark_ready()
+
+    @torch.no_grad()
+    def fold(self, distances: int) -> Affinities:
+        steps = torch.arange(distances, dtype=torch.float64, device=self.ready.device)
+        log_a = self.log_affinity(steps.expand(1, self.heads, 1, distances)).expand(1, self.heads, 1, distances)
+        return Affinities(*membranes(log_a[0, :, 0].double().cpu().numpy() / math.log(2.0)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, Mixer, calibrate, is_calibrated, register_relation, rotation
+from lapis.nn import LapisViT, Mixer, calibrate, is_calibrated, register_relation, symmetry
 from tests.networks import shaken_network
 
 DENSE = LapisConfig(image_size=16, patch_size=8, classes=5, width=32, depth=3, heads=2, relation="dot", quantize=False)
@@ -19,13 +19,13 @@ SIGNED = CodingByPoint(attention_in="signed", qk="signed", v="signed", readout="
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "STEPS", 60)
+    monkeypatch.setattr(symmetry, "STEPS", 60)
 
 
 def random_rotations(groups: int, width: int, keep_mean: bool) -> Tensor:
     """Random orthogonal matrices, found as those of a network are."""
     rows = torch.randn(groups, 50, width, generator=torch.Generator().manual_seed(1))
-    return rotation._sparse_rotations(rows, keep_mean)
+    return symmetry._sparse_rotations(rows, keep_mean)
 
 
 @pytest.mark.parametrize("style", ["vit", "beit"])
@@ -34,9 +34,9 @@ def test_a_rotated_network_is_the_same_network(style: str) -> None:
     with torch.no_grad():
         before = model(images)
         weights = model.blocks[0].attn.qkv.weight.clone()
-        rotation.rotate_tokens(model, random_rotations(1, 32, keep_mean=True)[0])
+        symmetry.rotate_tokens(model, random_rotations(1, 32, keep_mean=True)[0])
         for block in model.blocks:
-            rotation.rotate_values(block.attn, random_rotations(2, 16, keep_mean=False))
+            symmetry.rotate_values(block.attn, random_rotations(2, 16, keep_mean=False))
         after = model(images)
     assert not torch.allclose(weights, model.blocks[0].attn.qkv.weight, atol=1e-2)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=1e-4)
@@ -50,11 +50,11 @@ def test_a_rotation_is_orthogonal_and_keeps_the_mean_of_a_token() -> None:
 
 
 def test_axes_along_which_few_values_are_large_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "STEPS", 400)
+    monkeypatch.setattr(symmetry, "STEPS", 400)
     generator = torch.Generator().manual_seed(2)
     sparse = torch.randn(4000, 16, generator=generator) * (torch.rand(4000, 16, generator=generator) < 0.3)
     hidden = sparse @ torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
-    found = hidden @ rotation._sparse_rotations(hidden[None], keep_mean=False)[0]
+    found = hidden @ symmetry._sparse_rotations(hidden[None], keep_mean=False)[0]
     assert _lost(hidden) > 0.03
     assert _lost(found) < 0.005
 
@@ -73,7 +73,7 @@ def test_a_quantized_network_is_calibrated_in_its_new_axes(bits: int) -> None:
     with torch.no_grad():
         before = model(images)
         relation = {name: value.clone() for name, value in model.blocks[0].attn.relation.state_dict().items()}
-        rotation.rotate_basis(model, images)
+        symmetry.rotate_basis(model, images)
         after = model(images)
     assert is_calibrated(model)
     for name, value in model.blocks[0].attn.relation.state_dict().items():
@@ -85,7 +85,7 @@ def test_values_become_positive_and_the_network_stays_the_same() -> None:
     model, images = shaken_network(DENSE)
     with torch.no_grad():
         before, negative = model(images), _negative(model, images)
-        rotation.find_positive_values(model, images)
+        symmetry.find_positive_values(model, images)
         after, left = model(images), _negative(model, images)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=1e-4)  # a softmax row has a mass of 1
     assert negative > 0.3
@@ -94,7 +94,7 @@ def test_values_become_positive_and_the_network_stays_the_same() -> None:
 
 def _negative(model: LapisViT, images: Tensor) -> float:
     """The share of the power of all values, around their mean, that negative ones have."""
-    _, collected = rotation._collect(model, images)
+    _, collected = symmetry._collect(model, images)
     values = torch.stack([values for values, _ in collected])
     spread = values - values.mean(dim=2, keepdim=True)
     return float(values.clamp_max(0).square().sum() / spread.square().sum())
@@ -109,7 +109,7 @@ class Gated(Mixer):
         return k
 
 
-@pytest.mark.parametrize("turn", [rotation.rotate_basis, rotation.find_positive_values])
+@pytest.mark.parametrize("turn", [symmetry.rotate_basis, symmetry.find_positive_values])
 def test_a_relation_that_is_no_sum_of_values_is_refused_before_anything_changes(
     turn: Callable[[LapisViT, Tensor], None],
 ) -> None:

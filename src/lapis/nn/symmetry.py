@@ -1,4 +1,4 @@
-"""Rotate a network to axes along which few values are large: the same network, which loses less by silence.
+"""Free symmetries of a network: axes along which few values are large, and channels of equal size.
 
 A deadline silences the smallest values. How much that loses depends on the axes in which values are written, and two
 kinds of axes are free to choose. All tokens between blocks may be rotated together, if the layers that write and read
@@ -8,8 +8,8 @@ may be rotated, if its part of the output projection is. Queries and keys may no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,9 @@ TOKENS = 4096
 # A power-of-two row has a mass between 0.71 and 1.41, which multiplies a shift. This is its variance if the logarithm
 # of the mass is anywhere between -1/2 and 1/2.
 ROW_VARIANCE = 0.041
+# The magnitude of a channel: that which one value in a thousand exceeds.
+QUANTILE = 0.999
+SMALLEST = 1e-4
 
 
 @torch.no_grad()
@@ -45,7 +48,9 @@ def rotate_basis(model: LapisViT, images: Tensor) -> None:
     for block, seen in zip(model.blocks, values, strict=True):
         heads = torch.cat([part / _root_mean_square(part) for part in seen], dim=1)
         rotate_values(block.attn, _sparse_rotations(heads, keep_mean=False))
-    _forget_steps(model)
+    for _, point, quantizer in model.quantizers():
+        if point in ("attention_in", "v", "readout", "mlp_in"):
+            quantizer.mark_ready(False)
     calibrate(model.eval(), images, missing_only=True)
 
 
@@ -131,24 +136,11 @@ def _take_grid(layer: Linear) -> None:
         layer.quantizer.mark_ready(False)
 
 
-def _forget_steps(model: LapisViT) -> None:
-    for _, point, quantizer in model.quantizers():
-        if point in ("attention_in", "v", "readout", "mlp_in"):
-            quantizer.mark_ready(False)
-
-
 def _collect(model: LapisViT, images: Tensor) -> tuple[list[Tensor], list[list[Tensor]]]:
     """Normalised tokens (n, D) in front of each block's layers; for each block, values and mixed values (H, n, C)."""
+    heads, width = model.config.heads, model.config.width
     tokens: list[Tensor] = []
     values: list[list[Tensor]] = []
-    with _watched(model, tokens, values):
-        model.eval()(images)
-    return tokens, values
-
-
-@contextmanager
-def _watched(model: LapisViT, tokens: list[Tensor], values: list[list[Tensor]]) -> Iterator[None]:
-    heads, width = model.config.heads, model.config.width
 
     def note_tokens(_: nn.Module, inputs: tuple[Tensor]) -> None:
         tokens.append(_sample(F.layer_norm(inputs[0], (width,))))
@@ -159,21 +151,17 @@ def _watched(model: LapisViT, tokens: list[Tensor], values: list[list[Tensor]]) 
     def note_mixed(_: nn.Module, inputs: tuple[Tensor]) -> None:
         values[-1].append(_by_head(inputs[0], heads))
 
-    handles = [
-        handle
-        for block in model.blocks
-        for handle in (
-            block.norm1.register_forward_pre_hook(note_tokens),
-            block.norm2.register_forward_pre_hook(note_tokens),
-            block.attn.qkv.register_forward_hook(note_values),
-            block.attn.proj.register_forward_pre_hook(note_mixed),
-        )
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks:
+        for block in model.blocks:
+            for hook in (
+                block.norm1.register_forward_pre_hook(note_tokens),
+                block.norm2.register_forward_pre_hook(note_tokens),
+                block.attn.qkv.register_forward_hook(note_values),
+                block.attn.proj.register_forward_pre_hook(note_mixed),
+            ):
+                hooks.callback(hook.remove)
+        model.eval()(images)
+    return tokens, values
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
@@ -222,3 +210,35 @@ def _search(rows: Tensor, loss: Callable[[Tensor, Tensor], Tensor], keep_mean: b
         (groups * loss(rows[:, chosen] @ rotations(), shifts)).backward()
         optimizer.step()
     return rotations().detach(), shifts.detach()
+
+
+@torch.no_grad()
+def equalise(model: LapisViT, dense: LapisViT, tokens: Sequence[Tensor]) -> None:
+    """Equalise what the norms and the values of `model` give; it has the weights of `dense`.
+
+    One step serves all channels of an activation, so a channel that is ten times smaller than the largest keeps a tenth
+    of the codes. Half of a channel's spread is moved into the weights that read it, which have a step per output; the
+    dense network stays the same. `tokens[l]` (B, N, D) go into block l of it.
+    """
+    width = model.config.width
+    for block, source, x in zip(model.blocks, dense.blocks, tokens, strict=True):
+        attention_in = source.norm1(x)
+        mlp_in = source.norm2(x + source.attention_update(attention_in))
+        for norm, linear, seen in ((block.norm1, block.attn.qkv, attention_in), (block.norm2, block.mlp.fc1, mlp_in)):
+            factor = _factor(seen, linear.weight)
+            norm.weight.div_(factor)
+            norm.bias.div_(factor)
+            linear.weight.mul_(factor)
+        qkv, projection = block.attn.qkv, block.attn.proj
+        factor = _factor(source.attn.qkv(attention_in)[..., 2 * width :], projection.weight)
+        qkv.weight[2 * width :].div_(factor[:, None])
+        qkv.bias[2 * width :].div_(factor)
+        projection.weight.mul_(factor)
+
+
+def _factor(values: Tensor, reader: Tensor) -> Tensor:
+    """What each channel of `values` (..., D) is divided by, given the weights (O, D) that read it; their mean is 1."""
+    sizes = values.flatten(0, -2).float().abs().quantile(QUANTILE, dim=0).clamp_min(SMALLEST)
+    weights = reader.abs().amax(dim=0).clamp_min(SMALLEST)
+    factor = (sizes / weights).sqrt()
+    return factor / factor.log().mean().exp()
