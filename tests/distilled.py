@@ -16,9 +16,9 @@ from tests.networks import small_config, small_model
 
 CONFIG = small_config(image_size=32, patch_size=8, classes=7, width=16, depth=3)
 STAGES = {
-    "blocks": Stage(2e-3, 24, 0.5),
-    "whole": Stage(5e-4, 6, 0.5, tokens=0.1, average=0.9),
-    "silence": Stage(5e-4, 6, 0.5, tokens=0.1),
+    "blocks": Stage("blocks", 2e-3, 24, 0.5),
+    "silence": Stage("blocks", 5e-4, 6, 0.4),
+    "whole": Stage("whole", 5e-4, 6, 0.5, tokens=0.1, average=0.9),
 }
 
 

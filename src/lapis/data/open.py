@@ -83,6 +83,8 @@ def open_images(folder: Path, split: Split, dataset: str | None = None) -> Image
     Known layouts: CIFAR-10/100 (binary or python), and folders of classes in `train` or `val` (`validation`, `test`);
     test images may also be in `folder` itself.
     """
+    if not folder.is_dir():
+        raise LapisError(f"{folder} is not a folder; {HOW_TO_GET}")
     found = find_layout(folder, dataset)
     if found is not None:
         return load_cifar(*found, split)

@@ -1,4 +1,4 @@
-"""Distil a dense ViT into a deployed Lapis network, without labels: stages blocks, whole and silence.
+"""Distil a dense ViT into a deployed Lapis network, without labels: stages blocks, silence and whole.
 
 Every stage is a run of `lapis.train.loop` with `stage="blocks"` or `"whole"` in its recipe, in the deployed form from
 the first step (see `lapis.train.objective`). Everything is in one folder: the list of images, the plan, and a run per
@@ -29,19 +29,26 @@ from lapis.data.images import FileImages, Images
 from lapis.data.loader import Augment, TestBatches
 from lapis.data.unlabelled import UnlabelledImages, drop_unreadable, find_images, load_list, save_list, split_images
 from lapis.errors import LapisError
+from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
+from lapis.nn.rotation import rotate_basis
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.loop import train_or_resume
 from lapis.train.objective import block_errors, load_teacher, make_objective
 from lapis.train.plan import normalisation_name
-from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Recipe, Sparsity
+from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Precision, Recipe, Sparsity
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
 from lapis.train.step import step_seconds
 
-PLAN_FILE, LIST_FILE, SOURCE_FILE = "plan.json", "images.json", "source.safetensors"
+PLAN_FILE, LIST_FILE, SOURCE_FILE, ROTATED_FILE = (
+    "plan.json",
+    "images.json",
+    "source.safetensors",
+    "rotated.safetensors",
+)
 # How near a network is to the dense one: the calibrated network in the folder, a trained one in that of its stage.
 NEARNESS_FILE, LOGITS_FILE = "nearness.json", "dense_logits.npy"
 BATCH = 32
@@ -56,20 +63,24 @@ Logits = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Stage:
-    """How one stage trains: the learning rate, the usual steps, and its share of a budget of time."""
+    """How one stage trains: blocks alone or as a whole, the learning rate, the usual steps, its share of the time."""
 
+    trains: str
     rate: float
     steps: int
     share: float
     tokens: float = 1.0
     average: float = 0.0
     clip: float = 5.0
+    precision: Precision = "bf16"
 
 
+# The whole network learns little per step. At higher rates its 6-bit weights flip at random faster than they learn, and
+# in bf16 it fits the rounding of bf16.
 STAGES = {
-    "blocks": Stage(4e-4, 700, 0.5),
-    "whole": Stage(1e-4, 600, 0.5, tokens=0.05, average=0.995, clip=1.0),
-    "silence": Stage(1e-4, 600, 0.5, tokens=0.05, average=0.995, clip=1.0),
+    "blocks": Stage("blocks", 4e-4, 700, 0.5),
+    "silence": Stage("blocks", 4e-4, 500, 0.4),
+    "whole": Stage("whole", 2.5e-5, 400, 0.5, tokens=0.05, average=0.995, clip=1.0, precision="fp32"),
 }
 # A stage of fewer steps than this does not pay; its time goes to the first.
 LEAST_STEPS = 60
@@ -256,6 +267,8 @@ def _plan(
 ) -> tuple[DistillPlan, dict[str, Any]]:  # fmt: skip
     """The plan that `folder` holds, or a new one from the measured time of a step."""
     source, goal, settings = chosen["source"], chosen["goal"], tuple(chosen["settings"])
+    if goal is not None:
+        source = _rotated(source, folder, images.train, processes)
     file = folder / PLAN_FILE
     if file.is_file():
         saved = read_json(file)
@@ -280,6 +293,17 @@ def _plan(
         report("plan", f"{stage}: {count} steps of {BATCH} images, {count * measured['seconds'][stage] / 60:.0f} min")
     report("plan", f"about {plan.minutes:.0f} minutes and {plan.memory_gb:.1f} GB of memory in all")
     return plan, before
+
+
+def _rotated(source: str, folder: Path, images: Images, processes: Processes) -> str:
+    """The same dense network in axes in which few values are large, which silence harms less."""
+    file = folder / ROTATED_FILE
+    if not file.is_file():
+        opened = models.load(source)
+        model, preprocess = opened.torch().to(processes.device), dense_preprocess(opened)
+        rotate_basis(model, _probe_images(images, preprocess, PROBED).to(processes.device))
+        save_network(file, model, {"preprocess": preprocess.to_dict(), "class_names": list(images.classes)})
+    return str(file)
 
 
 def _steps(names: Sequence[str], seconds: dict[str, float], minutes: float | None) -> dict[str, int]:
@@ -308,7 +332,7 @@ def _recipes(
         recipe = Recipe(
             name=f"distill_{name}",
             model=deployed_config(opened.config),
-            stage="blocks" if name == "blocks" else "whole",
+            stage=stage.trains,
             start=previous,
             data=Data(
                 "unlabelled", normalisation_name(preprocess), preprocess.crop, calibrate=min(64, len(images.train))
@@ -317,6 +341,7 @@ def _recipes(
             optim=Optim(
                 lr=stage.rate, weight_decay=0.01, batch=batch, epochs=count / per_epoch,
                 warmup_epochs=min(30, count // 10) / per_epoch, clip=stage.clip, average=stage.average,
+                precision=stage.precision,
             ),
             distill=Distill(source, ce=0.0, logit=1.0, temperature=1.0, tokens=stage.tokens),
             sparsity=_goals(goal) if name == "silence" else Sparsity(),
@@ -331,7 +356,7 @@ def _recipes(
 
 def _goals(goal: float | None) -> Sparsity:
     assert goal is not None
-    return Sparsity(attention_in=goal, v=goal, readout=goal, mlp_in=goal, sensitivity_weighted=True)
+    return Sparsity(attention_in=goal, v=goal, readout=goal, mlp_in=goal, ramp=0.3, sensitivity_weighted=True)
 
 
 def deployed_config(dense: LapisConfig) -> LapisConfig:
@@ -347,7 +372,9 @@ def _measure(
     before: dict[str, Any] = {}
     for name, recipe in recipes.items():
         recipe = replace(recipe, start=recipe.distill.teacher)
-        probe = _probe_images(held_aside, recipe, min(recipe.optim.batch, len(held_aside))).to(processes.device)
+        probe = _probe_images(held_aside, recipe.preprocess, min(recipe.optim.batch, len(held_aside))).to(
+            processes.device
+        )
         teacher = load_teacher(recipe, processes.device)
         student = prepare_student(recipe, probe, teacher)
         if not before:
@@ -357,9 +384,9 @@ def _measure(
     return {"seconds": seconds, "memory_gb": _peak_memory_gb()}, before
 
 
-def _probe_images(images: Images, recipe: Recipe, count: int) -> Tensor:
+def _probe_images(images: Images, preprocess: Preprocess, count: int) -> Tensor:
     few = images.select(np.arange(min(count, len(images))))
-    return normalise(torch.cat([pixels for pixels, *_ in TestBatches(few, recipe.preprocess)]), recipe.preprocess)
+    return normalise(torch.cat([pixels for pixels, *_ in TestBatches(few, preprocess)]), preprocess)
 
 
 def _stage_nearness(folder: Path, recipe: Recipe, held_aside: FileImages, logits: Logits) -> dict[str, Any]:
@@ -375,7 +402,7 @@ def _nearness(student: LapisViT, recipe: Recipe, held_aside: FileImages, theirs:
     """Agreement with the dense network on images held aside, KL(dense || student), and the error of every block."""
     ours = network_logits(student, held_aside, recipe.preprocess)
     device = next(student.parameters()).device
-    probe = _probe_images(held_aside, recipe, PROBED).to(device)
+    probe = _probe_images(held_aside, recipe.preprocess, PROBED).to(device)
     log_p, log_q = (F.log_softmax(torch.from_numpy(logits), dim=1) for logits in (ours, theirs))
     return {
         "images": len(held_aside),
