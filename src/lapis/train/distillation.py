@@ -32,7 +32,7 @@ from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
-from lapis.nn.rotation import rotate_basis
+from lapis.nn.symmetry import rotate_basis
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.loop import train_or_resume
