@@ -17,7 +17,7 @@ from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import COSTS, MODEL_OR_PRESET
 from lapis.cli.options import PATH, TableConsole, force_option, json_option
-from lapis.config import FLOAT_WEIGHTS, PRESETS, LapisConfig, nearest, preset
+from lapis.config import PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
 from lapis.data.packaged import packaged_images
@@ -199,15 +199,10 @@ def _config_of(model: str) -> LapisConfig:
 
 
 def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
-    """The configuration of a trained or packed model, the tally of its spikes on images, and which images.
-
-    After this, measured and given activities are treated the same.
-    """
-    if data is None:
-        images, image_source = spread(packaged_images(), WATCHED_IMAGES), "the packaged CIFAR-10 sample"
-    else:
-        images, image_source = spread(open_images(resolve_data(Path(data), None), "test"), WATCHED_IMAGES), data
-    source = f"measured on {len(images)} images of {image_source}"
+    """The configuration of a trained or packed model, the tally of its spikes on images, and which images."""
+    whole = packaged_images() if data is None else open_images(resolve_data(Path(data), None), "test")
+    images = spread(whole, WATCHED_IMAGES)
+    source = f"measured on {len(images)} images of {data or 'the packaged CIFAR-10 sample'}"
     opened = models.load(model)
     if opened.kind != "packed":
         return *_measured_in_torch(opened, images), source
@@ -243,8 +238,7 @@ def _rates(given: Mapping[str, str]) -> dict[Point, float]:
 
 
 def _heading(model: str | None, config: LapisConfig) -> str:
-    weights = "W32" if config.weight_bits == FLOAT_WEIGHTS else f"W{config.weight_bits}"
     return (
         f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
-        f"T={config.window}, {weights}, {config.row_scale} rows, readout {config.readout}"
+        f"T={config.window}, W{config.weight_bits}, {config.row_scale} rows, readout {config.readout}"
     )

@@ -16,7 +16,7 @@ from typing import Any
 from lapis._util.files import read_json, write_text
 from lapis.config import LapisConfig, nearest
 from lapis.energy.counts import check_tally, needed_points
-from lapis.energy.fields import COUNT, LIST, WHOLE, among, checked, read_fields
+from lapis.energy.fields import COUNT, LIST, SHARE, WHOLE, among, checked, read_fields
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Point, Tally
 
@@ -46,9 +46,7 @@ class Activities:
                     f"{config.depth} blocks"
                 )
             for block, share in enumerate(shares):
-                if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-                    raise LapisError(f"activity {point}={share!r} must be a share of values, from 0 to 1")
-                found[block, point] = float(share)
+                found[block, point] = float(checked(share, SHARE, f"activity {point}"))
         activities = cls(found)
         activities.check(config)
         return activities

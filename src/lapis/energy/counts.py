@@ -90,23 +90,7 @@ def neurons(config: LapisConfig, point: Point) -> int:
 
 def fan_out(config: LapisConfig, operator: Operator) -> int:
     """How many targets one spike reaches in `operator`."""
-    reach: dict[Operator, int] = {
-        "qkv": 3 * config.width,
-        "relation": config.tokens,
-        "value": config.tokens,
-        "proj": config.width,
-        "fc1": config.hidden,
-        "fc2": config.width,
-    }
-    return reach[operator]
-
-
-def weights(config: LapisConfig, operator: Operator) -> int:
-    """Stored weights of `operator` in one block; the relation and the value path have none."""
-    if operator not in LINEAR:
-        return 0
-    inputs = config.hidden if operator == "fc2" else config.width
-    return inputs * fan_out(config, operator)
+    return dense_block(config)[operator] // neurons(config, INPUTS[operator][0])
 
 
 def deliveries(config: LapisConfig, tally: Tally) -> dict[tuple[int, Operator], int]:

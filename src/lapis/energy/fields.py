@@ -20,7 +20,7 @@ def _is_number(value: Any) -> bool:
 TEXT: Check = (lambda value: isinstance(value, str) and bool(value.strip()), "text")
 NUMBER: Check = (_is_number, "a finite number, 0 or more")
 POSITIVE: Check = (lambda value: _is_number(value) and value > 0, "a finite number above 0")
-SHARE: Check = (lambda value: _is_number(value) and value <= 1, "a share from 0 to 1")
+SHARE: Check = (lambda value: _is_number(value) and value <= 1, "a share of values, from 0 to 1")
 WHOLE: Check = (lambda value: type(value) is int and value >= 1, "a whole number, 1 or more")
 COUNT: Check = (lambda value: type(value) is int and value >= 0, "a whole number, 0 or more")
 TABLE: Check = (lambda value: isinstance(value, dict), "a table")

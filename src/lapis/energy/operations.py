@@ -292,7 +292,7 @@ def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float
     if memory == "off":
         return
     body = float_bytes if config.weight_bits == FLOAT_WEIGHTS else config.weight_bits / 8
-    stored: dict[str, float] = {operator: counts.weights(config, operator) * body for operator in LINEAR}
+    stored: dict[str, float] = {of: counts.dense_block(config)[of] // config.tokens * body for of in LINEAR}
     stored["patch embedding"] = counts.patch_embedding(config) // config.grid**2 * float_bytes
     stored["head"] = counts.head(config) * float_bytes
     kind: Kind = "global_byte" if memory == "once" else "local_byte"
