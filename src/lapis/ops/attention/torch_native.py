@@ -114,18 +114,10 @@ def _or_empty(delay: Tensor | None, tau: Tensor) -> Tensor:
     return tau.new_empty(0) if delay is None else delay
 
 
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    tau: Tensor,
-    row_scale: RowScale,
-    delay: Tensor | None,
-    low: int | None = None,
-    high: int | None = None,
-) -> tuple[Tensor, Tensor]:
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    q, k, v, tau, row_scale, delay = arguments[:6]
     if served_by_triton(q):
-        return _forward_triton(q, k, v, tau, row_scale, delay, low, high)
+        return _forward_triton(*arguments)
     # (B, N, H, C) in memory: what follows an attention joins the heads, which is then free.
     q4, k4, v4 = _by_heads(q), _by_heads(k), _by_heads(v)
     batch, heads, rows, channels = q4.shape

@@ -50,12 +50,17 @@ def _fits(x: Tensor, step: Tensor, offset: Tensor | None) -> bool:
     return (one_step or rows) and (offset is None or (offset.numel() == 1 and offset.dim() <= x.dim()))
 
 
-def _forward(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
+def _forward(
+    name: str, x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
+) -> Tensor:
+    value = name == "lsq_value"
     if served_by_triton(x):
-        return _forward_triton(x, step, offset, codes, value)
+        from lapis.ops.lsq import triton
+
+        return triton.lsq(x, step, offset, triton.Rule(low, high, min_code, value))
     x, out = x.detach().contiguous(), torch.empty(x.shape)
     targets = (out.data_ptr(), None) if value else (None, out.data_ptr())
-    rule = _rule(x, step, offset, codes)
+    rule = _rule(x, step, offset, (low, high, min_code))
     native.check(native.library().lapis_lsq(x.data_ptr(), *rule, *targets, threads()))
     return out
 
@@ -77,13 +82,6 @@ def _backward(
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
 
 
-def _forward_triton(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange, value: bool) -> Tensor:
-    from lapis.ops.lsq import triton
-
-    low, high, min_code = (int(number) for number in codes)
-    return triton.lsq(x, step, offset, triton.Rule(low, high, min_code, value))
-
-
 def _backward_triton(
     name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,28 +97,6 @@ def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> t
     one_step = step.numel() == 1
     sizes = (1, x.numel()) if one_step else (x.shape[0], x.shape[1])
     return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), *codes
-
-
-_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale, int min_code"
-for _name in ("lsq_value", "lsq_codes"):
-    torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
-    torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
-    torch.library.impl(f"lapis::{_name}_backward", "CPU", partial(_backward, _name))
-    torch.library.impl(f"lapis::{_name}_backward", "CUDA", partial(_backward_triton, _name))
-
-
-@torch.library.impl("lapis::lsq_value", ("CPU", "CUDA"))
-def _value(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
-) -> Tensor:
-    return _forward(x, step, offset, (low, high, min_code), value=True)
-
-
-@torch.library.impl("lapis::lsq_codes", ("CPU", "CUDA"))
-def _codes(
-    x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float, min_code: int
-) -> Tensor:
-    return _forward(x, step, offset, (low, high, min_code), value=False)
 
 
 def _shape(x: Tensor, step: Tensor, offset: Tensor | None, *rule: float) -> Tensor:
@@ -148,7 +124,13 @@ def _differentiate(name: str) -> Any:
     return rule
 
 
+_ARGUMENTS = "Tensor x, Tensor step, Tensor? offset, int low, int high, float grad_scale, int min_code"
 for _name in ("lsq_value", "lsq_codes"):
+    torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
+    torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+    torch.library.impl(f"lapis::{_name}", ("CPU", "CUDA"), partial(_forward, _name))
+    torch.library.impl(f"lapis::{_name}_backward", "CPU", partial(_backward, _name))
+    torch.library.impl(f"lapis::{_name}_backward", "CUDA", partial(_backward_triton, _name))
     torch.library.register_fake(f"lapis::{_name}", _shape)
     torch.library.register_fake(f"lapis::{_name}_backward", _backward_shape)
     torch.library.register_autograd(f"lapis::{_name}", _differentiate(_name), setup_context=_save)
