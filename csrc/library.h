@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a signature that Python calls changes; the Python side refuses another number. */
-#define LAPIS_ABI 7
+#define LAPIS_ABI 8
 
 typedef enum { LAPIS_CODES_U8 = 0, LAPIS_CODES_F32 = 1 } lapis_code_type;
 typedef enum { LAPIS_OUT_I32 = 0, LAPIS_OUT_F32 = 1 } lapis_out_type;
@@ -33,10 +33,9 @@ typedef struct {
 
 LAPIS_API int32_t lapis_abi(void);
 
-/* How the structs that callers fill in are laid out, by their names here, for bindings to check theirs: the size (0 for
- * an unknown name), and the name, offset and size of field `index`, which runs from 0 until the result is NULL. */
-LAPIS_API int64_t lapis_struct_size(const char *name);
-LAPIS_API const char *lapis_struct_field(const char *name, int32_t index, int64_t *offset, int64_t *size);
+/* How lapis_pairs is laid out, for bindings to check theirs: the name of field `index`, which runs from 0 until the
+ * result is NULL, and the byte behind it. */
+LAPIS_API const char *lapis_pairs_field(int32_t index, int64_t *end);
 
 /* Run tasks on the threads of an OpenMP runtime that the process already has, by its GOMP_parallel; NULL returns to
  * threads of our own. Two sets of threads would fight for the same cores. */

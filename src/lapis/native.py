@@ -22,7 +22,7 @@ from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/library.h.
-ABI = 7
+ABI = 8
 NONE = "none"
 # As CMake names it.
 _FILE = "_kernels.dll" if os.name == "nt" else "_kernels.so"
@@ -40,11 +40,7 @@ class Pairs(ctypes.Structure):
     """lapis_pairs: sizes and strides that the pairwise kernels share."""
 
     _fields_ = (
-        ("batch", ctypes.c_int64),
-        ("heads", ctypes.c_int64),
-        ("rows", ctypes.c_int64),
-        ("keys", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "rows", "keys", "channels")),
         ("q_stride", Strides),
         ("k_stride", Strides),
         ("code_type", ctypes.c_int32),
@@ -73,37 +69,31 @@ _PROBLEMS = {
     5: "an int32 sum could overflow: keys * 32767 * largest value must stay below 2**31; use fewer keys",
 }
 
-# Python's copies of the structs of csrc/library.h; a library with other structs is not loaded.
-_STRUCTS: dict[str, type[ctypes.Structure]] = {"lapis_pairs": Pairs}
-_FIELD_LINE, _SIZE_LINE = "{} at byte {}, {} bytes", "{} bytes in all"
-
 _pointer, _i32, _i64, _float = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _pairs, _counter = ctypes.POINTER(Pairs), ctypes.POINTER(_i64)
+_qkv = [_pairs, _pointer, _pointer, _pointer, _counter]
 _lsq_backward = [_pointer, _pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), *([_pointer] * 3), _i32]
 _SIGNATURES: dict[str, list[Any]] = {
     "lapis_distance": [_pairs, _pointer, _pointer, _pointer, _i32, _i32],
     "lapis_distance_backward": [_pairs, *([_pointer] * 5), _i32],
-    "lapis_attention": [
-        _pairs, *([_pointer] * 3), ctypes.POINTER(_i64), _pointer, _pointer, _i64, _pointer, _i32, _pointer,
-        ctypes.POINTER(_i64), _i32,
-    ],
+    "lapis_attention": [*_qkv, _pointer, _pointer, _i64, _pointer, _i32, _pointer, _counter, _i32],
     "lapis_integer_attention": [
-        _pairs, *([_pointer] * 3), ctypes.POINTER(_i64), _i32, _pointer, _pointer, _i64, _i64, _pointer, _pointer,
-        ctypes.POINTER(_i64), _pointer, _i32,
+        *_qkv, _i32, _pointer, _pointer, _i64, _i64, _pointer, _pointer, _counter, _pointer, _i32,
     ],
     "lapis_lsq": [_pointer, _i64, _i64, _pointer, _i32, _pointer, *([_float] * 3), _pointer, _pointer, _i32],
     "lapis_lsq_value_backward": _lsq_backward,
     "lapis_lsq_codes_backward": _lsq_backward,
     "lapis_spikes_fire": [
-        _pointer, _i64, _i64, _pointer, _pointer, _i32, _i64, _i32, _i32, _i32, _pointer, _pointer,
-        _i32,
+        _pointer, _i64, _i64, _pointer, _pointer, _i32, _i64, _i32, _i32, _i32, _pointer, _pointer, _i32,
     ],
     "lapis_spikes_integrate": [_pointer, _i64, _i64, _i64, _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
     "lapis_spikes_relate": [_pointer, _pointer, *([_i64] * 5), _i32, _pointer, _counter, _i32],
     "lapis_spikes_leak": [_pointer, _i64, _i64, _i64, _pointer, _pointer, _i64, _i32, _pointer, _pointer],
     "lapis_spikes_mix": [_pointer, *([_i64] * 4), _pointer, _i64, _i64, _i32, _pointer, _counter, _i32],
     "lapis_abi": [],
+    "lapis_pairs_field": [_i32, _counter],
     "lapis_use_runner": [_pointer],
+    "lapis_isa_name": [_i32],
     "lapis_isa_supported": [_i32],
     "lapis_isa_current": [],
     "lapis_isa_select": [_i32],
@@ -112,18 +102,24 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Library:
-    """One loaded build: `names` are the instruction sets that it was built with, `isas` those that run here."""
+    """One loaded build: `names` are the instruction sets that it was built with, `isas` those that run here.
 
-    path: Path
-    c: ctypes.CDLL
-    names: tuple[str, ...]
-    isas: tuple[str, ...]
+    Where none could be loaded, there is no `c` and a `reason`.
+    """
+
+    c: Any = None
+    path: Path | None = None
+    names: tuple[str, ...] = ()
+    isas: tuple[str, ...] = ()
+    reason: str = ""
 
     @property
     def isa(self) -> str:
-        return self.names[int(self.c.lapis_isa_current())]
+        return NONE if self.c is None else self.names[int(self.c.lapis_isa_current())]
 
     def select(self, isa: str) -> None:
+        if self.c is None:
+            raise LapisError(f"instruction set {isa!r} needs the native kernels: {self.reason}")
         if isa not in self.isas:
             raise LapisError(
                 f"instruction set {isa!r} does not run here; {nearest(isa, self.isas)}use {', '.join(self.isas)}"
@@ -131,14 +127,8 @@ class Library:
         self.c.lapis_isa_select(self.names.index(isa))
 
 
-@dataclass(frozen=True)
-class _State:
-    library: Library | None
-    reason: str = ""
-
-
 # None until a kernel is first needed.
-_state: _State | None = None
+_library: Library | None = None
 # The address of GOMP_parallel, once torch has loaded it.
 _runner: int | None = None
 _guard = ForkSafeLock()
@@ -146,58 +136,42 @@ _guard = ForkSafeLock()
 
 def available() -> bool:
     """Whether the native kernels can be used."""
-    return _loaded().library is not None
+    return _loaded().c is not None
 
 
 def library() -> ctypes.CDLL:
     """The loaded library; LapisError with the reason where there is none."""
-    state = _loaded()
-    if state.library is None:
-        raise LapisError(f"the native kernels are not available: {state.reason}")
-    return state.library.c
+    found: ctypes.CDLL | None = _loaded().c
+    if found is None:
+        raise LapisError(f"the native kernels are not available: {_loaded().reason}")
+    return found
 
 
 def isa() -> str:
     """The instruction set in use, or "none"."""
-    state = _loaded()
-    return NONE if state.library is None else state.library.isa
+    return _loaded().isa
 
 
 def isas() -> tuple[str, ...]:
     """The instruction sets that can be used here, best first; empty without the library."""
-    state = _loaded()
-    return () if state.library is None else state.library.isas
+    return _loaded().isas
 
 
 def known_isas() -> tuple[str, ...]:
     """The instruction sets that the library was built with, best first; this processor may lack some of them."""
-    state = _loaded()
-    return () if state.library is None else state.library.names
+    return _loaded().names
 
 
 def describe() -> str:
     """One line of text: the instruction set and library in use, or why there is none."""
-    state = _loaded()
-    return f"none ({state.reason})" if state.library is None else f"{state.library.isa} ({state.library.path})"
+    return f"{isa()} ({_loaded().reason or _loaded().path})"
 
 
 def check(status: int) -> None:
     """Raise the LapisError that a kernel's status stands for."""
-    if status == BAD_CODES:
-        raise CodesError(_PROBLEMS[status])
     if status:
-        raise LapisError(_PROBLEMS.get(status, f"the native library failed with status {status}"))
-
-
-def check_structs(c: ctypes.CDLL, structs: dict[str, type[ctypes.Structure]]) -> None:
-    """Refuse a library whose C structs are not laid out as their Python copies, given by their C names."""
-    for name, struct in structs.items():
-        for found, expected in zip(_library_layout(c, name), _python_layout(struct), strict=False):
-            if found != expected:
-                raise LapisError(
-                    f"the native library's {name} has {found} where this Python has {expected}; "
-                    "rebuild with `make native`"
-                )
+        problem = _PROBLEMS.get(status, f"the native library failed with status {status}")
+        raise (CodesError if status == BAD_CODES else LapisError)(problem)
 
 
 def read_names(name_of: Callable[[int], bytes | None]) -> tuple[str, ...]:
@@ -217,8 +191,8 @@ def share_threads() -> None:
     except (AttributeError, OSError):
         return
     _runner = ctypes.cast(found, ctypes.c_void_p).value
-    if _state is not None and _state.library is not None:
-        _state.library.c.lapis_use_runner(_runner)
+    if _library is not None and _library.c is not None:
+        _library.c.lapis_use_runner(_runner)
 
 
 @contextmanager
@@ -227,38 +201,33 @@ def force(isa: str, path: Path | str | None = None) -> Iterator[None]:
 
     It affects the whole process, so it is for tests and benchmarks.
     """
-    global _state
-    before = _loaded()
-    selected = None if before.library is None else before.library.isa
+    global _library
+    before, selected = _loaded(), _loaded().isa
     try:
-        if isa == NONE:
-            _state = _State(None, "it was turned off")
-        else:
-            chosen = before.library if path is None else _load(Path(path))
-            if chosen is None:
-                raise LapisError(f"instruction set {isa!r} needs the native kernels: {before.reason}")
+        chosen = Library(reason="it was turned off") if isa == NONE else before if path is None else _load(Path(path))
+        if isa != NONE:
             chosen.select(isa)
-            _state = _State(chosen)
+        _library = chosen
         yield
     finally:
-        _state = before
-        if before.library is not None and selected is not None:
-            before.library.select(selected)
+        _library = before
+        if selected != NONE:
+            before.select(selected)
 
 
-def _loaded() -> _State:
-    global _state
-    if _state is None:
+def _loaded() -> Library:
+    global _library
+    if _library is None:
         with _guard.lock:
-            if _state is None:
-                _state = _decide()
-    return _state
+            if _library is None:
+                _library = _decide()
+    return _library
 
 
-def _decide() -> _State:
+def _decide() -> Library:
     requested, named = os.environ.get("LAPIS_ISA", ""), os.environ.get("LAPIS_KERNELS", "")
     if requested == NONE:
-        return _State(None, "LAPIS_ISA=none")
+        return Library(reason="LAPIS_ISA=none")
     if named and not Path(named).is_file():
         raise LapisError(f"LAPIS_KERNELS={named} is not a file; give the path of a built library or unset it")
     try:
@@ -271,10 +240,10 @@ def _decide() -> _State:
         logging.getLogger("lapis").warning(
             "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly", reason
         )
-        return _State(None, reason)
+        return Library(reason=reason)
     if requested:
         found.select(requested)
-    return _State(found)
+    return found
 
 
 def _find() -> Path:
@@ -297,33 +266,25 @@ def _load(path: Path) -> Library:
         )
     if c.lapis_abi() != ABI:
         raise LapisError(f"{path} has ABI {c.lapis_abi()}, this Python needs {ABI}; rebuild with `make native`")
-    c.lapis_isa_name.restype = ctypes.c_char_p
-    c.lapis_isa_name.argtypes = [_i32]
-    c.lapis_struct_size.restype = _i64
-    c.lapis_struct_size.argtypes = [ctypes.c_char_p]
-    c.lapis_struct_field.restype = ctypes.c_char_p
-    c.lapis_struct_field.argtypes = [ctypes.c_char_p, _i32, ctypes.POINTER(_i64), ctypes.POINTER(_i64)]
-    check_structs(c, _STRUCTS)
     for name, arguments in _SIGNATURES.items():
-        function = getattr(c, name)
-        function.restype = _i32
-        function.argtypes = arguments
+        getattr(c, name).argtypes = arguments
+    c.lapis_isa_name.restype = c.lapis_pairs_field.restype = ctypes.c_char_p
+    _check_pairs(c)
     if _runner is not None:
         c.lapis_use_runner(_runner)
     names = read_names(c.lapis_isa_name)
-    return Library(path, c, names, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
+    return Library(c, path, names, tuple(name for index, name in enumerate(names) if c.lapis_isa_supported(index)))
 
 
-def _python_layout(struct: type[ctypes.Structure]) -> list[str]:
-    """One line per field and a last one for the whole struct, so that no layout is the beginning of another."""
-    fields = [(field[0], getattr(struct, field[0])) for field in struct._fields_]
-    lines = [_FIELD_LINE.format(name, field.offset, field.size) for name, field in fields]
-    return [*lines, _SIZE_LINE.format(ctypes.sizeof(struct))]
-
-
-def _library_layout(c: ctypes.CDLL, struct: str) -> list[str]:
-    offset, size = _i64(), _i64()
-    lines: list[str] = []
-    while name := c.lapis_struct_field(struct.encode(), len(lines), ctypes.byref(offset), ctypes.byref(size)):
-        lines.append(_FIELD_LINE.format(name.decode(), offset.value, size.value))
-    return [*lines, _SIZE_LINE.format(c.lapis_struct_size(struct.encode()))]
+def _check_pairs(c: ctypes.CDLL) -> None:
+    """Refuse a library whose lapis_pairs is laid out otherwise than `Pairs`."""
+    end, found = _i64(), []
+    while name := c.lapis_pairs_field(len(found), ctypes.byref(end)):
+        found.append(f"{name.decode()} before byte {end.value}")
+    fields = {field[0]: getattr(Pairs, field[0]) for field in Pairs._fields_}
+    expected = [f"{name} before byte {field.offset + field.size}" for name, field in fields.items()]
+    if found != expected:
+        raise LapisError(
+            f"the native library's lapis_pairs has {', '.join(found)} where this Python has {', '.join(expected)}; "
+            "rebuild with `make native`"
+        )
