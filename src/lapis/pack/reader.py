@@ -24,7 +24,6 @@ from lapis.deploy.schema import LENGTH_BYTES, MAX_HEADER, METADATA_KEY, Tensor
 from lapis.errors import LapisError
 from lapis.ops.packing import unpack6
 from lapis.preprocess import Preprocess
-from lapis.trace import Point
 
 # Letters of an error: a file may hold a name of megabytes.
 LONGEST_REASON = 500
@@ -44,7 +43,7 @@ def read_metadata(path: str | Path) -> tuple[dict[str, Any], PackedFile | None]:
         with open(path, "rb") as file:
             head = _read_head(file)
             try:
-                metadata = _metadata(_read_table(head)[0])
+                metadata = _read_table(head)[1]
             except LapisError:
                 return {}, None
             return metadata, PackedFile.of(file, head, str(path)) if METADATA_KEY in metadata else None
@@ -70,20 +69,19 @@ class PackedFile:
         """From all bytes of a file, or from its first ones, the header included, and the size of all."""
         self.data, self.where = data, where
         with self._named_errors():
-            table, self._start = _read_table(data)
-            described = _read_description(_metadata(table))
-            self.config = LapisConfig.from_dict({**described["config"], **DEPLOYED})
+            table, metadata, self._start = _read_table(data)
+            self._fields = _read_description(metadata)
+            self.config = LapisConfig.from_dict({**self._fields["config"], **DEPLOYED})
             check_packed(self.config)
-            self.preprocess = Preprocess.from_dict(described["preprocess"])
-            check_class_names(described["class_names"])
-            check_activity(described.get("activity", {}), self.config.depth)
+            self.preprocess = Preprocess.from_dict(self._fields["preprocess"])
+            check_class_names(self._fields["class_names"])
+            activity = self._fields.get("activity", {})
+            check_activity(activity, self.config.depth)
             self._offsets = _checked_offsets(table, self.config, (size or len(data)) - self._start)
-        self.class_names: tuple[str, ...] = tuple(described["class_names"])
-        self.fraction_bits: int = described["fraction_bits"]
-        self.head_exponent: int = described["head_exponent"]
-        self.activity: dict[Point, tuple[float, ...]] = {
-            point: tuple(map(float, shares)) for point, shares in described.get("activity", {}).items()
-        }
+        self.class_names: tuple[str, ...] = tuple(self._fields["class_names"])
+        self.head_exponent: int = self._fields["head_exponent"]
+        self._fields |= {"config": self.config, "preprocess": self.preprocess, "class_names": self.class_names}
+        self._fields["activity"] = {point: tuple(map(float, shares)) for point, shares in activity.items()}
 
     @classmethod
     def read(cls, path: str | Path) -> PackedFile:
@@ -114,11 +112,7 @@ class PackedFile:
                 Block.of({name: np.asarray(array[index]) for name, array in stacked.items()})
                 for index in range(self.config.depth)
             )
-            described = {
-                name: getattr(self, name)
-                for name in ("config", "preprocess", "class_names", "fraction_bits", "head_exponent", "activity")
-            }
-            return Network(**described, blocks=blocks, **ends)
+            return Network(**self._fields, blocks=blocks, **ends)
 
     def _array(self, tensor: Tensor) -> npt.NDArray[Any]:
         """One tensor in the order of this machine's bytes, six-bit weights unpacked."""
@@ -127,8 +121,7 @@ class PackedFile:
         raw = np.frombuffer(self.data, kind.newbyteorder("<"), math.prod(shape), begin).reshape(shape)
         if not tensor.packs(self.config):
             return raw.astype(kind)
-        columns = tensor.shape_in(self.config)[-1]
-        return np.stack([unpack6(block, columns) for block in raw])
+        return np.stack([unpack6(block, tensor.shape_in(self.config)[-1]) for block in raw])
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -146,8 +139,8 @@ def _read_head(file: BinaryIO) -> bytes:
     return length + file.read(min(MAX_HEADER, int.from_bytes(length, "little"), os.fstat(file.fileno()).st_size))
 
 
-def _read_table(data: bytes) -> tuple[dict[str, Any], int]:
-    """The header's JSON object, and where the tensors start."""
+def _read_table(data: bytes) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The header's entries of tensors, its metadata, and where the tensors start."""
     if len(data) < LENGTH_BYTES:
         raise LapisError(f"it has {len(data)} bytes; a header needs at least {LENGTH_BYTES}")
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
@@ -159,12 +152,8 @@ def _read_table(data: bytes) -> tuple[dict[str, Any], int]:
         raise LapisError("its header is not JSON (UnicodeDecodeError)") from error
     if not isinstance(table, dict):
         raise LapisError("its header is not a JSON object")
-    return table, LENGTH_BYTES + length
-
-
-def _metadata(table: dict[str, Any]) -> dict[str, Any]:
-    metadata = table.get("__metadata__")
-    return metadata if isinstance(metadata, dict) else {}
+    metadata = table.pop("__metadata__", None)
+    return table, metadata if isinstance(metadata, dict) else {}, LENGTH_BYTES + length
 
 
 def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -174,17 +163,15 @@ def _read_description(metadata: dict[str, Any]) -> dict[str, Any]:
             f"its metadata must hold {METADATA_KEY!r} and nothing else; a training checkpoint is packed by `lapis pack`"
         )
     description = _parsed(text, "description")
-    if not isinstance(description, dict) or "version" not in description:
-        raise LapisError("its description names no format version")
-    schema.BY_PATH["version"].check(description["version"])
+    schema.BY_PATH["version"].check(description.get("version") if isinstance(description, dict) else None)
     schema.check_fields(description)
-    return description
+    return {name: value for name, value in description.items() if name != "version"}
 
 
 def _checked_offsets(table: dict[str, Any], config: LapisConfig, available: int) -> dict[str, tuple[int, int]]:
     """The bytes of each tensor. All expected tensors and no others must fill the file's data without gaps."""
     expected = {tensor.name: tensor for tensor in schema.tensors(config)}
-    if odd := sorted((table.keys() - {"__metadata__"}) ^ expected.keys()):
+    if odd := sorted(table.keys() ^ expected.keys()):
         raise LapisError(f"tensor {odd[0]!r} is {'missing' if odd[0] in expected else 'unknown'}")
     offsets = {name: _checked_offset(tensor, config, table[name]) for name, tensor in expected.items()}
     end = 0
@@ -215,15 +202,13 @@ def _checked_offset(tensor: Tensor, config: LapisConfig, fields: Any) -> tuple[i
 
 def _parsed(text: str, what: str) -> Any:
     """Parse JSON as in RFC 8259, with unique names, no NaN or Infinity, and integers of limited length."""
-    return parse_json(text, f"its {what}", object_pairs_hook=_unique, parse_constant=_no_constant)
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise LapisError("holds a name twice")
+        return dict(pairs)
 
-def _no_constant(word: str) -> None:
-    raise LapisError(f"is not JSON: {word} is not a number in JSON")
+    def no_constant(word: str) -> None:
+        raise LapisError(f"is not JSON: {word} is not a number in JSON")
 
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise LapisError("holds a name twice")
-    return table
+    return parse_json(text, f"its {what}", object_pairs_hook=unique, parse_constant=no_constant)

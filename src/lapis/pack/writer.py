@@ -27,24 +27,19 @@ def pack(network: Network) -> bytes:
     config, tensors = network.config, {}
     for tensor in schema.tensors(config):
         kind, shape = tensor.in_file(config)
-        owners = network.blocks if tensor.of_block else [network]
-        arrays = [array_of(owner, tensor.name) for owner in owners]
+        arrays = [array_of(owner, tensor.name) for owner in (network.blocks if tensor.of_block else [network])]
         whole = np.stack([pack6(array) for array in arrays] if tensor.packs(config) else arrays)
         tensors[tensor.name] = np.ascontiguousarray(whole.reshape(shape).astype(kind.newbyteorder("<")))
-    fields = config.to_dict()
+    fields, shares = config.to_dict(), network.activity
     description: dict[str, Any] = {
+        **{name: getattr(network, name) for name in schema.fields_of("") if name != "version"},
         "version": schema.VERSION,
         "config": {name: fields[name] for name in schema.fields_of("config")},
         "preprocess": network.preprocess.to_dict(),
-        "class_names": list(network.class_names),
-        "fraction_bits": network.fraction_bits,
-        "head_exponent": network.head_exponent,
+        "activity": {point: [round(share, schema.ACTIVITY_DIGITS) for share in shares[point]] for point in shares},
     }
-    if network.activity:
-        description["activity"] = {
-            point: [round(share, schema.ACTIVITY_DIGITS) for share in shares]
-            for point, shares in network.activity.items()
-        }
-    # One metadata key only, because the library does not guarantee an order of several.
+    if not shares:
+        del description["activity"]
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    # One metadata key only, because the library does not guarantee an order of several.
     return to_safetensors(tensors, metadata={schema.METADATA_KEY: text})

@@ -146,15 +146,9 @@ class Engine:
         logits = np.empty((len(pixels), self._classes), dtype=np.int64)
         with self._guard.lock:
             self._check_open()
-            status = self._library.lapis_engine_run(
-                self._handle,
-                pixels.ctypes.data,
-                len(pixels),
-                logits.ctypes.data,
-                trace,
-                None if spent is None else spent.ctypes.data,
-            )
-        native.check(status)
+            times = None if spent is None else spent.ctypes.data
+            run = self._library.lapis_engine_run
+            native.check(run(self._handle, pixels.ctypes.data, len(pixels), logits.ctypes.data, trace, times))
         return logits
 
 

@@ -27,6 +27,7 @@ ImageLike = Readable | Pixels
 ImagesLike = ImageLike | Sequence[ImageLike]
 
 NUMPY = "numpy"
+_IMAGE = "an array (height, width, 3) of bytes, a path, the bytes of a file, an open file or an image of Pillow's"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Session:
         self._name = "a network" if isinstance(model, Network) else model.source
         # By which a copy is made: the network that was given, or the source, whose content must be the same then.
         self._source = model if isinstance(model, Network) else model.source
-        self._checksum = _checksum(found)
+        self._checksum = 0 if isinstance(found, Network) else zlib.crc32(found.data)
         self._settings = (threads, native, low_memory)
 
     def run(self, images: ImagesLike) -> Float32:
@@ -135,10 +136,7 @@ class Session:
         if is_one(images):
             return self.preprocess.resize(_pixels(images))[None]
         if isinstance(images, (Mapping, set)) or not hasattr(images, "__iter__"):
-            raise LapisError(
-                f"{type(images).__name__} is no image; give an array (height, width, 3) of bytes, a path, the bytes of "
-                "a file, an open file, an image of Pillow's, or a list of these"
-            )
+            raise LapisError(f"{type(images).__name__} is no image; give {_IMAGE}, or a list of these")
         items = list(images)
         if not items:
             raise LapisError("no image was given; give at least one array (height, width, 3) of bytes, or a file")
@@ -210,11 +208,6 @@ def _reopened(source: str | Network, settings: tuple[int, bool, bool], checksum:
     return session
 
 
-def _checksum(found: Network | PackedFile) -> int:
-    """Of a file's bytes; 0 for a network, which is copied itself."""
-    return 0 if isinstance(found, Network) else zlib.crc32(found.data)
-
-
 def is_one(images: object) -> bool:
     """Whether this is one image, and not a collection of them."""
     if isinstance(images, np.ndarray):
@@ -226,8 +219,5 @@ def _pixels(image: Any) -> npt.NDArray[Any]:
     if isinstance(image, np.ndarray):
         return image
     if not is_one(image):
-        raise LapisError(
-            f"{type(image).__name__} is no image; give an array (height, width, 3) of bytes, a path, the bytes of a "
-            "file, an open file or an image of Pillow's"
-        )
+        raise LapisError(f"{type(image).__name__} is no image; give {_IMAGE}")
     return read_image(image)
