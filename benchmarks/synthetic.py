@@ -10,7 +10,6 @@ import numpy as np
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Float32
-from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.leak import leak_factor, membranes
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
@@ -23,6 +22,7 @@ from lapis.deploy.network import (
     Readout,
 )
 from lapis.deploy.schema import code_distances
+from lapis.deploy.thresholds import LADDERS, Grid
 from lapis.errors import LapisError
 from lapis.positions import offset_count
 from lapis.preprocess import Pixels, Preprocess

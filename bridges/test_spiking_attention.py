@@ -25,8 +25,7 @@ from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterM
 from lapis.config import Coding, CodingByPoint, MinCodeByPoint
 from lapis.deploy import simulate
 from lapis.deploy.network import Layer, Network
-from lapis.deploy.neuron import follow_neuron
-from lapis.deploy.simulate import integrate, mix, relate
+from lapis.deploy.simulate import follow_neuron, integrate, mix, relate
 from lapis.energy.counts import deliveries
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, calibrate

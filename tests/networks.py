@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchmarks.synthetic import random_network
 from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert import from_model
 from lapis.deploy.network import Network
+from lapis.deploy.schema import tensors
 from lapis.nn import LapisViT, TableRelation, calibrate, register_relation
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
@@ -34,6 +36,11 @@ def small_config(**changes: Any) -> LapisConfig:
     """A deployable network of two blocks on images of 8 pixels; any field may be changed."""
     small = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2)
     return small.deployed().replace(**changes)
+
+
+def data_bytes(config: LapisConfig) -> int:
+    """Bytes of all tensors of a packed file."""
+    return sum(math.prod(shape) * kind.itemsize for kind, shape in (t.in_file(config) for t in tensors(config)))
 
 
 def small_model(config: LapisConfig, seed: int = 0) -> tuple[LapisViT, Pixels]:

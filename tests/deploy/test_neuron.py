@@ -10,7 +10,7 @@ import pytest
 from lapis.config import Coding, CodingByPoint
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
-from lapis.deploy.neuron import follow_neuron
+from lapis.deploy.simulate import follow_neuron
 from lapis.errors import LapisError
 from tests.networks import small_config, small_model
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lapis.deploy import arithmetic, ladder, thresholds
-from lapis.deploy.ladder import Grid, gelu, gelu_ladder
 from lapis.deploy.network import Layer, Readout
+from lapis.deploy.thresholds import Grid, gelu, gelu_ladder
 
 scales = st.floats(2.0**-20, 4.0, width=32)
 shifts = st.floats(-40.0, 40.0, width=32)

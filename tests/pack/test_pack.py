@@ -19,12 +19,12 @@ from lapis.config import Coding, CodingByPoint, preset
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
 from lapis.deploy.network import named_arrays
-from lapis.deploy.schema import MAX_HEADER, data_bytes
+from lapis.deploy.schema import MAX_HEADER
 from lapis.errors import LapisError
 from lapis.nn import save_network
 from lapis.pack import is_packed, load, pack, save
 from lapis.preprocess import Preprocess
-from tests.networks import small_config, small_model
+from tests.networks import data_bytes, small_config, small_model
 
 TINY = small_config()
 

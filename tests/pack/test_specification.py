@@ -25,7 +25,6 @@ from lapis.deploy.schema import (
     MAX_CODE_DISTANCE,
     MAX_HEADER,
     METADATA_KEY,
-    data_bytes,
 )
 from lapis.ops.integer_attention.reference import AFFINITY_MAX
 from lapis.pack import load, pack
@@ -33,7 +32,7 @@ from lapis.preprocess import MAX_PIXELS, Interpolation, Preprocess
 from lapis.relations import PACKED
 from lapis.runtime import Session
 from lapis.runtime.engine import Engine
-from tests.networks import small_config
+from tests.networks import data_bytes, small_config
 from tests.pack.damage import DAMAGES, split
 from tools import schema as generator
 from tools.format_vector import PACKAGED, ROOT, VECTOR, answer, pixels, small_network, vector

@@ -16,8 +16,8 @@ from benchmarks.synthetic import random_network, with_activity
 from lapis import native
 from lapis.config import CodingByPoint, MinCodeByPoint
 from lapis.deploy import arithmetic, integer
-from lapis.deploy.ladder import Grid, gelu_ladder
 from lapis.deploy.network import Layer, Network
+from lapis.deploy.thresholds import Grid, gelu_ladder
 from lapis.errors import LapisError
 from lapis.runtime import engine as engine_module
 from lapis.runtime.engine import STAGES, Engine

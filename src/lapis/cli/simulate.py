@@ -15,9 +15,8 @@ from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, data_option, force_option, images_option, json_option, show
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy import integer
-from lapis.deploy.neuron import follow_neuron
 from lapis.deploy.noise import Noise
-from lapis.deploy.simulate import Events
+from lapis.deploy.simulate import Events, follow_neuron
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK

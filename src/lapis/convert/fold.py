@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from lapis.codes import round_half_up
 from lapis.config import LapisConfig
 from lapis.deploy import arithmetic
-from lapis.deploy.ladder import LADDERS, Grid
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
     Affinities,
@@ -25,6 +24,7 @@ from lapis.deploy.network import (
     check_deployable,
 )
 from lapis.deploy.schema import MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, code_distances
+from lapis.deploy.thresholds import LADDERS, Grid
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
 from lapis.nn.block import Block as TrainedBlock

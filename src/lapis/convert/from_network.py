@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from lapis.config import LapisConfig
-from lapis.deploy.ladder import ladder_grid
 from lapis.deploy.network import Block, Layer, Network, Norm
+from lapis.deploy.thresholds import ladder_grid
 from lapis.nn.block import Block as TrainedBlock
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, Calibrated, Linear, required

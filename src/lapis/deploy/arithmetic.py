@@ -91,8 +91,7 @@ def pooled_token(unit: Float32) -> Float32:
 
 def add_to_stream(stream: Int32, delta: Float32) -> Int32:
     """clamp(h + floor(delta)): the residual stream saturates. |delta| < 2**30, which is checked with the weights."""
-    moved = stream.astype(np.int64) + np.floor(delta).astype(np.int64)
-    return saturate(moved)
+    return saturate(stream.astype(np.int64) + np.floor(delta).astype(np.int64))
 
 
 def round_shift(value: Int64, shift: Array) -> Int64:

@@ -53,14 +53,9 @@ def attention(network: Network, index: int, stream: Int32, trace: Trace | None =
     codes = fire(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
     q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
     q, k, v = (fire(network, index, "q", q_pre), fire(network, index, "k", k_pre), fire(network, index, "v", v_pre))
-    readout = read_out(network, index, q, k, v)
+    readout = fire(network, index, "readout", mixed(network, index, q, k, v))
     _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
     return arithmetic.add_to_stream(stream, block.proj.pre(readout))
-
-
-def read_out(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Codes:
-    """The codes (B, N, D) of the mixed values."""
-    return fire(network, index, "readout", mixed(network, index, q, k, v))
 
 
 def mixed(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Float32:
@@ -95,14 +90,12 @@ def classify(network: Network, stream: Int32) -> Int64:
 
 def split_heads(codes: Codes, heads: int) -> Codes:
     """(B, N, D) -> (B, H, N, C)."""
-    split: Codes = codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3)
-    return split
+    return np.asarray(codes.reshape(*codes.shape[:2], heads, -1).transpose(0, 2, 1, 3))
 
 
 def join_heads(x: arithmetic.Array) -> arithmetic.Array:
     """(B, H, N, C) -> (B, N, H * C)."""
-    joined: arithmetic.Array = x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
-    return joined
+    return np.asarray(x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1))
 
 
 def _batches(network: Network, images: Pixels) -> Iterator[Pixels]:

@@ -70,20 +70,15 @@ def time_constant(mantissa: UInt32, exponent: Int32) -> npt.NDArray[np.float64]:
     return np.asarray(-1.0 / log_beta)
 
 
-def step(u: npt.NDArray[np.uint64], e: Int64, mantissa: Any, exponent: Any) -> tuple[npt.NDArray[np.uint64], Int64]:
-    """One step of leak for any number of membranes."""
-    product = u * mantissa
-    large = product >> np.uint64(63) != 0
-    return product >> np.where(large, np.uint64(32), np.uint64(31)), e + exponent + ~large
-
-
 def trajectory(mantissa: UInt32, exponent: Int32) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
     """u and e (H,) after 0, 1, 2, ... steps, without end."""
     u, e = np.full(len(mantissa), START_MANTISSA, np.uint64), np.full(len(mantissa), START_EXPONENT, np.int64)
     big, b = mantissa.astype(np.uint64), exponent.astype(np.int64)
     while True:
         yield u, e
-        u, e = step(u, e, big, b)
+        product = u * big
+        large = product >> np.uint64(63) != 0
+        u, e = product >> np.where(large, np.uint64(32), np.uint64(31)), e + b + ~large
 
 
 def membranes(log2_affinity: npt.ArrayLike) -> tuple[UInt32, Int32]:

@@ -72,6 +72,10 @@ class Layer(_Frozen):
     def pre(self, codes: Codes) -> Float32:
         return arithmetic.affine(self.total(codes), self.scale, self.shift)
 
+    def rows(self, part: slice) -> Layer:
+        """Some of its outputs as a layer."""
+        return Layer(self.weight[part], self.scale[part], self.shift[part])
+
 
 @dataclass(frozen=True)
 class Leak(_Frozen):
@@ -125,16 +129,11 @@ class Block(_Frozen):
         for name, array in arrays.items():
             part, _, rest = name.partition(".")
             parts[part] = {**parts.get(part, {}), rest: array} if rest else array
-        return cls(
-            **{name: _record(kinds[name])(**part) if isinstance(part, dict) else part for name, part in parts.items()}
-        )
-
-    def membranes(self) -> Iterator[tuple[npt.NDArray[np.uint64], Int64]]:
-        """The membranes (H,) of a unit affinity at the distances 0, 1, 2, ... in turn."""
-        if self.leak is not None:
-            return leak.trajectory(self.leak.mantissa, self.leak.exponent)
-        assert self.affinity is not None
-        return zip(self.affinity.mantissa.T.astype(np.uint64), self.affinity.exponent.T.astype(np.int64), strict=True)
+        for name, part in parts.items():
+            if isinstance(part, dict):
+                record, *_ = get_args(kinds[name]) or (kinds[name],)
+                parts[name] = record(**part)
+        return cls(**parts)
 
 
 @dataclass(frozen=True)
@@ -284,20 +283,18 @@ def check_packed(config: LapisConfig) -> None:
     """Raise an error for a configuration that no deployed network has."""
     check_deployable(config)
     check_work(config)
-    if config != config.packed():
-        changed = [
-            name for name, value in dataclasses.asdict(config.packed()).items()
-            if dataclasses.asdict(config)[name] != value
-        ]  # fmt: skip
-        raise LapisError(f"a packed network has no {changed[0]}={getattr(config, changed[0])!r}; convert it first")
+    for field in dataclasses.fields(config):
+        if (value := getattr(config, field.name)) != getattr(config.packed(), field.name):
+            raise LapisError(f"a packed network has no {field.name}={value!r}; convert it first")
 
 
 def check_network(network: Network) -> None:
     """Check every bound that the arithmetic relies on, so that nothing overflows, divides by zero or becomes NaN."""
     config = network.config
     check_packed(config)
-    for name in ("fraction_bits", "head_exponent"):
-        schema.BY_PATH[name].check(getattr(network, name))
+    for field in schema.fields_of("").values():
+        if field.kind == "integer" and field.name != "version":
+            field.check(getattr(network, field.name))
     if network.preprocess.size != config.image_size:
         raise LapisError(f"preprocessing makes {network.preprocess.size} pixels, the network takes {config.image_size}")
     if len(network.class_names) not in (0, config.classes):
@@ -343,10 +340,9 @@ def check_activity(activity: Mapping[Any, Any], depth: int) -> None:
     for point, shares in activity.items():
         if point not in POINTS:
             raise LapisError(f"activity names {point!r}; the measuring points are {', '.join(POINTS)}")
-        if not isinstance(shares, (list, tuple)):
-            raise LapisError(f"activity of {point} must be a list of shares, one per block")
-        numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in shares)
-        if len(shares) != depth or not numbers or not all(0 <= share <= 1 for share in shares):
+        listed = shares if isinstance(shares, (list, tuple)) else ()
+        numbers = [share for share in listed if isinstance(share, (int, float)) and not isinstance(share, bool)]
+        if len(listed) != depth or len(numbers) != depth or not all(0 <= share <= 1 for share in numbers):
             raise LapisError(f"activity of {point} must be {depth} shares of neurons from 0 to 1, one per block")
 
 
@@ -368,11 +364,6 @@ def named_arrays(network: Network) -> Iterator[tuple[str, Array, schema.Tensor]]
             yield tensor.name.replace("blocks", f"blocks.{index}", 1), array_of(block, tensor.name), tensor
 
 
-def _record(kind: Any) -> Any:
-    """The class of a part of a block, which may be missing."""
-    return next((one for one in get_args(kind) if one is not type(None)), kind)
-
-
 def _check_block(network: Network, where: str, block: Block) -> None:
     window, bits = network.config.window, network.config.weight_bits
     for name in ("attention_norm", "mlp_norm"):
@@ -383,19 +374,17 @@ def _check_block(network: Network, where: str, block: Block) -> None:
     for name in ("qkv", "proj", "fc1", "fc2"):
         _check_layer(f"{where}.{name}", getattr(block, name), window, bits, adds=name in ("proj", "fc2"))
     if block.affinity is not None:
-        _check_affinities(f"{where}.affinity", block.affinity)
+        u, e = block.affinity.mantissa, block.affinity.exponent
+        if ((e[:, 1:] < e[:, :-1]) | ((e[:, 1:] == e[:, :-1]) & (u[:, 1:] > u[:, :-1]))).any():
+            raise LapisError(
+                f"{where}.affinity rises with the distance; the nearest key must have the largest affinity"
+            )
     if not 0 < float(block.readout.scale) < MAX_MAGNITUDE or not abs(float(block.readout.shift)) < MAX_MAGNITUDE:
         raise LapisError(f"{where}.readout needs a positive scale, and both below {MAX_MAGNITUDE:g}")
     # Compared, not subtracted: the difference of two finite levels may be infinite.
     rise, fall = block.rise, block.fall
     if (rise[1:] < rise[:-1]).any() or (fall[1:] > fall[:-1]).any() or (fall > rise).any():
         raise LapisError(f"{where}: rise must not fall, fall must not rise, and none may cross")
-
-
-def _check_affinities(name: str, stored: Affinities) -> None:
-    u, e = stored.mantissa, stored.exponent.astype(np.int64)
-    if ((e[:, 1:] < e[:, :-1]) | ((e[:, 1:] == e[:, :-1]) & (u[:, 1:] > u[:, :-1]))).any():
-        raise LapisError(f"{name} rises with the distance; the nearest key of a row must have its largest affinity")
 
 
 def _check_layer(name: str, layer: Layer, window: int, bits: int, adds: bool) -> None:

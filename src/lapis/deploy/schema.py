@@ -380,8 +380,3 @@ def allowed_work(config: LapisConfig) -> int:
         for tensor in tensors(config)
     )
     return FREE_ENTRIES + ENTRIES_PER_BYTE * sum(sizes)
-
-
-def data_bytes(config: LapisConfig) -> int:
-    """Bytes of all tensors of a packed file."""
-    return sum(math.prod(shape) * kind.itemsize for kind, shape in (t.in_file(config) for t in tensors(config)))

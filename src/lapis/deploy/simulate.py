@@ -15,6 +15,7 @@ head are not spiking operations; they are computed as in the integer model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,10 +28,11 @@ from lapis.codes import pow2_exponent
 from lapis.config import AFFINITY_BITS
 from lapis.deploy import arithmetic, integer, leak
 from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
-from lapis.deploy.network import Block, Layer, Network, Norm, check_images
+from lapis.deploy.network import Layer, Network, Norm, check_images
 from lapis.deploy.noise import Noise
 from lapis.deploy.thresholds import ladder_thresholds, layer_thresholds, readout_thresholds
 from lapis.energy.counts import Operator, window_steps
+from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.spikes import encode, first_spike, split_on_off
 from lapis.trace import Point, Trace
@@ -49,15 +51,9 @@ class Events:
 
     window_steps: int = 0
     images: int = 0
-    spikes: dict[tuple[int, Point], int] = field(default_factory=dict)
-    operations: dict[tuple[int, Operator], int] = field(default_factory=dict)
+    spikes: Counter[tuple[int, Point]] = field(default_factory=Counter)
+    operations: Counter[tuple[int, Operator]] = field(default_factory=Counter)
     leak_steps: dict[int, int] = field(default_factory=dict)
-
-    def fired(self, block: int, point: Point, train: Spikes) -> None:
-        self.spikes[block, point] = self.spikes.get((block, point), 0) + int(np.count_nonzero(train))
-
-    def crossed(self, block: int, operator: Operator, synapses: int) -> None:
-        self.operations[block, operator] = self.operations.get((block, operator), 0) + synapses
 
     def leaked(self, block: int, steps: int) -> None:
         self.leak_steps[block] = max(self.leak_steps.get(block, 0), steps)
@@ -66,10 +62,8 @@ class Events:
         """Add the counts of other images on the same network."""
         self.window_steps = max(self.window_steps, other.window_steps)
         self.images += other.images
-        for spiked, count in other.spikes.items():
-            self.spikes[spiked] = self.spikes.get(spiked, 0) + count
-        for (block, operator), count in other.operations.items():
-            self.crossed(block, operator, count)
+        self.spikes.update(other.spikes)
+        self.operations.update(other.operations)
         for block, steps in other.leak_steps.items():
             self.leaked(block, steps)
 
@@ -145,13 +139,12 @@ def fire(reached: Reached, window: int, signed: bool, min_code: int = 1) -> Spik
 
 
 def _first_crossing(condition: Reached, window: int, min_code: int) -> Spikes:
-    waiting: Array | None = None
-    train = []
+    train: list[Array] = []
+    waiting: Array | bool = True
     for step in range(window - min_code + 1):
         crossed = condition(window - step)
-        waiting = np.ones(crossed.shape, dtype=bool) if waiting is None else waiting
         train.append(crossed & waiting)
-        waiting &= ~crossed
+        waiting = waiting & ~crossed
     return np.stack(train)
 
 
@@ -240,15 +233,6 @@ def _deliver(current: Array, target: Array, arrivals: Array) -> None:
 
 
 @dataclass(frozen=True)
-class _Thresholds:
-    qk: Array
-    v: Array
-    readout: Array
-    rise: Array
-    fall: Array
-
-
-@dataclass(frozen=True)
 class Simulator:
     """A network with its computed thresholds, ready to run as spikes, with noise if there is any."""
 
@@ -258,28 +242,32 @@ class Simulator:
     @cached
     def exponents(self) -> range:
         """Every power of two that a row can be scaled by; the nearest key alone contributes 2**(bits - 1) or more."""
-        config = self.network.config
-        largest = (1 << config.affinity_bits) - 1
-        return range(config.affinity_bits - 1, int(pow2_exponent(config.tokens * largest)) + 1)
+        tokens, bits = self.network.config.tokens, self.network.config.affinity_bits
+        return range(bits - 1, int(pow2_exponent(tokens * ((1 << bits) - 1))) + 1)
 
     @cached
-    def thresholds(self) -> tuple[_Thresholds, ...]:
-        return tuple(self._thresholds(block) for block in self.network.blocks)
-
-    def _thresholds(self, block: Block) -> _Thresholds:
+    def thresholds(self) -> tuple[dict[Point, Array], ...]:
+        """The thresholds (outputs, levels) of the points behind layers, and (exponents, levels) of the readout."""
         network, window, d = self.network, self.network.config.window, self.network.config.width
-        qk, v = (
-            Layer(block.qkv.weight[part], block.qkv.scale[part], block.qkv.shift[part])
-            for part in (slice(0, 2 * d), slice(2 * d, None))
-        )
-        rise, fall = ladder_thresholds(block.fc1, block.rise, block.fall)
-        return _Thresholds(
-            qk=layer_thresholds(qk, network.low("q"), window),
-            v=layer_thresholds(v, network.low("v"), window),
-            readout=readout_thresholds(block.readout, network.low("readout"), window, self.exponents),
-            rise=rise,
-            fall=fall,
-        )
+        parts: dict[Point, slice] = {"q": slice(d), "k": slice(d, 2 * d), "v": slice(2 * d, None)}
+        found = []
+        for block in network.blocks:
+            theta = {
+                point: layer_thresholds(block.qkv.rows(parts[point]), network.low(point), window) for point in parts
+            }
+            theta["readout"] = readout_thresholds(block.readout, network.low("readout"), window, self.exponents)
+            found.append(theta)
+        return tuple(found)
+
+    @cached
+    def ladders(self) -> tuple[tuple[Array, Array], ...]:
+        """The thresholds of the hidden neurons, rising and falling."""
+        return tuple(ladder_thresholds(block.fc1, block.rise, block.fall) for block in self.network.blocks)
+
+    @cached
+    def membranes(self) -> list[tuple[Array, Int64]]:
+        """u and e (H, S) of every block, after 0..S-1 steps of leak."""
+        return self.network.membranes_by_distance()
 
     def run(self, images: Pixels) -> Simulated:
         """Integer logits, codes and events of a batch of images (B, S, S, 3)."""
@@ -300,36 +288,35 @@ class Simulator:
 
     def _attention(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
         network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
-        width = network.config.width
         spikes = self._emit_norm(index, "attention_in", block.attention_norm, stream, trace, events)
         voltage = self._linear(index, "qkv", block.qkv, "attention_in", spikes, events)
-        q, k, v = np.split(voltage, 3, axis=-1)
-        q_spikes = self._emit(index, "q", Crossing(q, network.low("q"), theta.qk[None, :width]), trace, events)
-        k_spikes = self._emit(index, "k", Crossing(k, network.low("k"), theta.qk[None, width:]), trace, events)
-        v_spikes = self._emit(index, "v", Crossing(v, network.low("v"), theta.v[None]), trace, events)
-
-        distance, crossed = self._relate(self._by_head(q_spikes), self._by_head(k_spikes), network.min_code("q", index))
-        events.crossed(index, "relation", crossed)
+        parts: list[tuple[Point, Array]] = list(zip(("q", "k", "v"), np.split(voltage, 3, axis=-1), strict=True))
+        q, k, v = (
+            self._by_head(
+                self._emit(index, point, Crossing(part, network.low(point), theta[point][None]), trace, events)
+            )
+            for point, part in parts
+        )
+        distance, crossed = self._relate(q, k, network.min_code("q", index))
+        events.operations[index, "relation"] += crossed
         delay = network.delays[index]
         affinity, mass, steps = self._leak(index, distance if delay is None else distance + delay)
         events.leaked(index, steps)
-        mixed, crossed = self._mix(
-            self._by_head(v_spikes), affinity, network.low("v") < 0, network.min_code("v", index)
-        )
-        events.crossed(index, "value", crossed)
+        mixed, crossed = self._mix(v, affinity, network.low("v") < 0, network.min_code("v", index))
+        events.operations[index, "value"] += crossed
 
         # (N, H, levels): the threshold of a readout neuron falls, shifted by the power of two of its row.
-        falling = theta.readout[pow2_exponent(mass) - self.exponents[0]].transpose(1, 0, 2)
-        crossing = Crossing(mixed.transpose(2, 0, 1).reshape(-1, width), network.low("readout"), falling)
+        falling = theta["readout"][pow2_exponent(mass) - self.exponents[0]].transpose(1, 0, 2)
+        crossing = Crossing(mixed.transpose(2, 0, 1).reshape(len(stream), -1), network.low("readout"), falling)
         y_spikes = self._emit(index, "readout", crossing, trace, events)
         voltage = self._linear(index, "proj", block.proj, "readout", y_spikes, events)
         return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.proj.scale, block.proj.shift))
 
     def _feed_forward(self, index: int, stream: Int32, trace: Trace, events: Events) -> Int32:
-        block, theta = self.network.blocks[index], self.thresholds[index]
+        block, (rise, fall) = self.network.blocks[index], self.ladders[index]
         spikes = self._emit_norm(index, "mlp_in", block.mlp_norm, stream, trace, events)
         hidden = self._linear(index, "fc1", block.fc1, "mlp_in", spikes, events)
-        crossing = Crossing(hidden, self.network.low("mlp_hidden"), theta.rise[None], theta.fall[None])
+        crossing = Crossing(hidden, self.network.low("mlp_hidden"), rise[None], fall[None])
         spikes = self._emit(index, "mlp_hidden", crossing, trace, events)
         voltage = self._linear(index, "fc2", block.fc2, "mlp_hidden", spikes, events)
         return arithmetic.add_to_stream(stream, arithmetic.affine(voltage, block.fc2.scale, block.fc2.shift))
@@ -347,7 +334,7 @@ class Simulator:
             window = self.network.config.window
             codes = self.noise(codes, window, min_code, index, point)
             spikes = encode(split_on_off(codes, window) if signed else codes, window)[: window - min_code + 1]
-        events.fired(index, point, spikes)
+        events.spikes[index, point] += int(np.count_nonzero(spikes))
         trace.note(index, point, codes[None])
         return spikes
 
@@ -355,16 +342,15 @@ class Simulator:
         self, index: int, operator: Operator, layer: Layer, source: Point, spikes: Spikes, events: Events
     ) -> Array:
         signed, min_code = self.network.low(source) < 0, self.network.min_code(source, index)
-        voltage, crossed = self._integrate((index, operator), layer, spikes, signed, min_code)
-        events.crossed(index, operator, crossed)
+        voltage, crossed = self._integrate(layer, spikes, signed, min_code)
+        events.operations[index, operator] += crossed
         return voltage
 
     def _by_head(self, spikes: Spikes) -> Spikes:
         """(T, N, D) or (T, N, 2 D) -> (T, H, N, C) or (T, H, N, 2 C), each head with its own OFF neurons."""
         config = self.network.config
-        parts = spikes.reshape(*spikes.shape[:2], -1, config.heads, config.head_width)
-        by_head: Spikes = parts.transpose(0, 3, 1, 2, 4)
-        return by_head.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
+        parts = spikes.reshape(*spikes.shape[:2], -1, config.heads, config.head_width).transpose(0, 3, 1, 2, 4)
+        return parts.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
 
     # The five spiking operations; `simulate_native` has them in C.
 
@@ -378,9 +364,7 @@ class Simulator:
             codes = on - off
         return spikes, codes.astype(np.int8)
 
-    def _integrate(
-        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, min_code: int
-    ) -> tuple[Array, int]:
+    def _integrate(self, layer: Layer, spikes: Spikes, signed: bool, min_code: int) -> tuple[Array, int]:
         synapses: Array = layer.weight.T.astype(np.int32)
         return integrate(spikes, np.concatenate([synapses, -synapses]) if signed else synapses, min_code)
 
@@ -388,7 +372,53 @@ class Simulator:
         return relate(q, k, min_code)
 
     def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
-        return leak_affinities(distance, self.network.blocks[index].membranes(), self.network.config.affinity_bits)
+        membranes = zip(*(array.T for array in self.membranes[index]), strict=True)
+        return leak_affinities(distance, membranes, self.network.config.affinity_bits)
 
     def _mix(self, spikes: Spikes, affinity: Array, signed: bool, min_code: int) -> tuple[Array, int]:
         return mix(spikes, affinity, signed, min_code)
+
+
+@dataclass(frozen=True)
+class NeuronHistory:
+    """A neuron of the v layer of a block through its two windows.
+
+    arrivals (T, synapses): weight of each spike that arrived at a step, 0 where none did. current, voltage (T,): I and
+    V after each step. threshold (T,): what V is compared with in the neuron's own window. spike: the step at which it
+    fired, or T. deadline: the last step at which it may fire. code: the code of the integer model.
+    """
+
+    window: int
+    arrivals: Array
+    current: Array
+    voltage: Array
+    threshold: Array
+    spike: int
+    deadline: int
+    code: int
+
+
+def follow_neuron(network: Network, image: Pixels, block: int, token: int, channel: int) -> NeuronHistory:
+    """Follow the ON neuron of value `channel` at `token` through its input window and the window in which it fires."""
+    config = network.config
+    if not (0 <= block < config.depth and 0 <= token < config.tokens and 0 <= channel < config.width):
+        raise LapisError(
+            f"no neuron at block {block}, token {token}, channel {channel}; this network has {config.depth} blocks, "
+            f"{config.tokens} tokens and {config.width} channels"
+        )
+    trace = integer.watch(network, image[None]).trace
+    codes = trace[block, "attention_in"][0, token]
+    row = 2 * config.width + channel
+    own = network.blocks[block].qkv.rows(slice(row, row + 1))
+    weight = own.weight[0].astype(np.int64)
+    if network.low("attention_in") < 0:
+        codes, weight = split_on_off(codes, config.window), np.concatenate([weight, -weight])
+    arrivals = np.where(encode(codes, config.window), weight, 0)
+    current = np.cumsum(arrivals.sum(axis=1))
+    voltage = np.cumsum(current)
+    low, min_code = network.low("v"), network.min_code("v", block)
+    theta = layer_thresholds(own, low, config.window)[0]
+    spikes = fire(lambda level: voltage[-1:] >= theta[level - low - 1], config.window, signed=False, min_code=min_code)
+    spike = int(np.argmax(spikes[:, 0])) if spikes.any() else config.window
+    threshold, code = theta[::-1][: config.window], int(trace[block, "v"][0, token, channel])
+    return NeuronHistory(config.window, arrivals, current, voltage, threshold, spike, config.window - min_code, code)

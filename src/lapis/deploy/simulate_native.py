@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from lapis.deploy.arithmetic import Array, Codes, Int32, Int64
 from lapis.deploy.network import Layer, Network
 from lapis.deploy.noise import Noise
 from lapis.deploy.simulate import Crossing, Simulator, Spikes
-from lapis.energy.counts import Operator
 from lapis.errors import LapisError
 
 
@@ -42,12 +39,8 @@ def fire(crossing: Crossing, window: int, signed: bool, min_code: int = 1, threa
     fall = None if crossing.fall is None else _by_level(crossing.fall)
     spikes = np.empty((window - min_code + 1, rows, 2 * neurons if signed else neurons), dtype=np.bool_)
     codes = np.empty((rows, neurons), dtype=np.int8)
-    native.check(
-        native.library().lapis_spikes_fire(
-            values.ctypes.data, rows, neurons, rise.ctypes.data, None if fall is None else fall.ctypes.data,
-            per_row > 1, sets, crossing.low, window, min_code, spikes.ctypes.data, codes.ctypes.data, threads,
-        )
-    )  # fmt: skip
+    sizes = (per_row > 1, sets, crossing.low, window, min_code)
+    _call("lapis_spikes_fire", values, rows, neurons, rise, fall, *sizes, spikes, codes, threads)
     return spikes, codes
 
 
@@ -57,14 +50,9 @@ def integrate(spikes: Spikes, weight: Codes, min_code: int = 1, threads: int = 1
     spikes (T - z0 + 1, targets, inputs or 2 inputs)  ->  V (targets, O), synapses crossed.
     """
     train, weight = _contiguous(spikes, np.bool_), _contiguous(weight, np.int8)
-    steps, targets, neurons = train.shape
-    voltage, crossed = np.empty((targets, weight.shape[1]), dtype=np.int32), ctypes.c_int64()
-    native.check(
-        native.library().lapis_spikes_integrate(
-            train.ctypes.data, steps, targets, neurons, weight.ctypes.data, *weight.shape, min_code,
-            voltage.ctypes.data, ctypes.byref(crossed), threads,
-        )
-    )  # fmt: skip
+    voltage, crossed = np.empty((train.shape[1], weight.shape[1]), dtype=np.int32), ctypes.c_int64()
+    inputs = (train, *train.shape, weight, *weight.shape)
+    _call("lapis_spikes_integrate", *inputs, min_code, voltage, ctypes.byref(crossed), threads)
     return voltage, crossed.value
 
 
@@ -75,12 +63,8 @@ def relate(q: Spikes, k: Spikes, min_code: int = 1, threads: int = 1) -> tuple[I
     if (*k.shape[:2], k.shape[3]) != (steps, heads, neurons):
         raise LapisError(f"query spikes of shape {q.shape} cannot meet key spikes of shape {k.shape}")
     distance, crossed = np.empty((heads, rows, k.shape[2]), dtype=np.int32), ctypes.c_int64()
-    native.check(
-        native.library().lapis_spikes_relate(
-            q.ctypes.data, k.ctypes.data, steps, heads, rows, k.shape[2], neurons, min_code, distance.ctypes.data,
-            ctypes.byref(crossed), threads,
-        )
-    )  # fmt: skip
+    sizes = (steps, heads, rows, k.shape[2], neurons)
+    _call("lapis_spikes_relate", q, k, *sizes, min_code, distance, ctypes.byref(crossed), threads)
     return distance, crossed.value
 
 
@@ -95,27 +79,18 @@ def leak_affinities(
     distance, mantissa = _contiguous(distance, np.int32), _contiguous(mantissa, np.uint32)
     exponent = _contiguous(exponent, np.int64)
     affinity, mass = np.empty_like(distance), np.empty(distance.shape[:2], dtype=np.int64)
-    native.check(
-        native.library().lapis_spikes_leak(
-            distance.ctypes.data, *distance.shape, mantissa.ctypes.data, exponent.ctypes.data, mantissa.shape[1],
-            bits, affinity.ctypes.data, mass.ctypes.data,
-        )
-    )  # fmt: skip
+    membranes = (mantissa, exponent, mantissa.shape[1])
+    _call("lapis_spikes_leak", distance, *distance.shape, *membranes, bits, affinity, mass)
     return affinity, mass, steps
 
 
 def mix(spikes: Spikes, affinity: Array, signed: bool, min_code: int = 1, threads: int = 1) -> tuple[Int32, int]:
     """Value spikes through affinities: (T - z0 + 1, H, M, C or 2 C), (H, N, M) -> V (H, C, N), synapses crossed."""
     train, synapses = _contiguous(spikes, np.bool_), _contiguous(affinity, np.int32)
-    steps, heads, keys, neurons = train.shape
-    channels, rows = neurons // 2 if signed else neurons, synapses.shape[1]
-    voltage, crossed = np.empty((heads, channels, rows), dtype=np.int32), ctypes.c_int64()
-    native.check(
-        native.library().lapis_spikes_mix(
-            train.ctypes.data, steps, heads, keys, neurons, synapses.ctypes.data, rows, channels, min_code,
-            voltage.ctypes.data, ctypes.byref(crossed), threads,
-        )
-    )  # fmt: skip
+    channels, rows = train.shape[3] // (1 + signed), synapses.shape[1]
+    voltage, crossed = np.empty((train.shape[1], channels, rows), dtype=np.int32), ctypes.c_int64()
+    sizes = (*train.shape, synapses, rows, channels)
+    _call("lapis_spikes_mix", train, *sizes, min_code, voltage, ctypes.byref(crossed), threads)
     return voltage, crossed.value
 
 
@@ -125,33 +100,17 @@ class NativeSimulator(Simulator):
 
     threads: int = 1
 
-    @cached_property
-    def _synapses(self) -> dict[tuple[int, Operator], Codes]:
-        return {}
-
-    @cached_property
-    def _membranes(self) -> dict[int, tuple[Array, Int64]]:
-        return {}
-
     def _fire(self, crossing: Crossing, signed: bool, min_code: int) -> tuple[Spikes, Codes]:
         return fire(crossing, self.network.config.window, signed, min_code, self.threads)
 
-    def _integrate(
-        self, key: tuple[int, Operator], layer: Layer, spikes: Spikes, signed: bool, min_code: int
-    ) -> tuple[Array, int]:
-        if key not in self._synapses:
-            self._synapses[key] = _contiguous(layer.weight.T, np.int8)
-        return integrate(spikes, self._synapses[key], min_code, self.threads)
+    def _integrate(self, layer: Layer, spikes: Spikes, signed: bool, min_code: int) -> tuple[Array, int]:
+        return integrate(spikes, layer.weight.T, min_code, self.threads)
 
     def _relate(self, q: Spikes, k: Spikes, min_code: int) -> tuple[Array, int]:
         return relate(q, k, min_code, self.threads)
 
     def _leak(self, index: int, distance: Array) -> tuple[Array, Int64, int]:
-        if index not in self._membranes:
-            walked = islice(self.network.blocks[index].membranes(), self.network.distances(index))
-            us, es = (np.stack(parts, axis=1) for parts in zip(*walked, strict=True))
-            self._membranes[index] = us.astype(np.uint32), es
-        return leak_affinities(distance, *self._membranes[index], self.network.config.affinity_bits)
+        return leak_affinities(distance, *self.membranes[index], self.network.config.affinity_bits)
 
     def _mix(self, spikes: Spikes, affinity: Array, signed: bool, min_code: int) -> tuple[Array, int]:
         return mix(spikes, affinity, signed, min_code, self.threads)
@@ -160,6 +119,12 @@ class NativeSimulator(Simulator):
 def _by_level(thresholds: Array) -> Array:
     """(rows or 1, sets, levels) -> (rows or 1, levels, sets): neurons that are asked together lie together."""
     return _contiguous(thresholds.transpose(0, 2, 1), np.float64)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Call a function of the library; of arrays it gets the addresses."""
+    addresses = (one.ctypes.data if isinstance(one, np.ndarray) else one for one in arguments)
+    native.check(getattr(native.library(), name)(*addresses))
 
 
 def _contiguous(array: npt.NDArray[Any], kind: type) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapis._util.files import save_figure
-from lapis.deploy.neuron import NeuronHistory
+from lapis.deploy.simulate import NeuronHistory
 from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
 from lapis.report.page.page import energy_rows
