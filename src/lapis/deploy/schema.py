@@ -241,16 +241,8 @@ SIDES: dict[str, Side] = {
     "levels": Side(lambda config: config.window - config.low("mlp_hidden"), "h->window - h->low[AT_MLP_HIDDEN]", "T"),
 }  # fmt: skip
 # What a file calls each type, in the order in which tensors are written.
-DTYPES = {
-    np.dtype(np.int64): "I64",
-    np.dtype(np.float32): "F32",
-    np.dtype(np.uint32): "U32",
-    np.dtype(np.int32): "I32",
-    np.dtype(np.uint16): "U16",
-    np.dtype(np.int16): "I16",
-    np.dtype(np.int8): "I8",
-    np.dtype(np.uint8): "U8",
-}
+_DTYPE_NAMES = ("I64", "F32", "U32", "I32", "U16", "I16", "I8", "U8")
+DTYPES = {np.dtype(f"{name[0].lower()}{int(name[1:]) // 8}"): name for name in _DTYPE_NAMES}
 
 
 @dataclass(frozen=True)
