@@ -278,7 +278,7 @@ def _load(path: Path) -> Library:
 
 def _check_pairs(c: ctypes.CDLL) -> None:
     """Refuse a library whose lapis_pairs is laid out otherwise than `Pairs`."""
-    end, found = _i64(), []
+    end, found = _i64(), list[str]()
     while name := c.lapis_pairs_field(len(found), ctypes.byref(end)):
         found.append(f"{name.decode()} before byte {end.value}")
     fields = {field[0]: getattr(Pairs, field[0]) for field in Pairs._fields_}

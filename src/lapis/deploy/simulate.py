@@ -350,7 +350,7 @@ class Simulator:
         """(T, N, D) or (T, N, 2 D) -> (T, H, N, C) or (T, H, N, 2 C), each head with its own OFF neurons."""
         config = self.network.config
         parts = spikes.reshape(*spikes.shape[:2], -1, config.heads, config.head_width).transpose(0, 3, 1, 2, 4)
-        return parts.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1)
+        return np.asarray(parts.reshape(spikes.shape[0], config.heads, spikes.shape[1], -1))
 
     # The five spiking operations; `simulate_native` has them in C.
 
