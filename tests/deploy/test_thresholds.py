@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapis.deploy import arithmetic, ladder, thresholds
+from lapis.deploy import arithmetic, thresholds
 from lapis.deploy.network import Layer, Readout
 from lapis.deploy.thresholds import Grid, gelu, gelu_ladder
 
@@ -60,8 +60,8 @@ def test_the_ladder_is_gelu_and_its_quantizer(step: float, offset: float, low: i
 
 
 def test_gelu_has_its_least_value_where_it_is_said_to_be() -> None:
-    assert gelu(ladder.GELU_BOTTOM) == pytest.approx(ladder.GELU_LEAST, abs=1e-17)
-    assert all(gelu(ladder.GELU_BOTTOM + away) > ladder.GELU_LEAST for away in (-1e-3, 1e-3))
+    assert gelu(thresholds.GELU_BOTTOM) == pytest.approx(thresholds.GELU_LEAST, abs=1e-17)
+    assert all(gelu(thresholds.GELU_BOTTOM + away) > thresholds.GELU_LEAST for away in (-1e-3, 1e-3))
 
 
 @given(scale=st.floats(2.0**-12, 0.125, width=32), shift=st.floats(-2.0, 2.0, width=32), low=st.sampled_from([0, -5]))
