@@ -95,6 +95,7 @@ static int32_t read_integers(const json_value *object, int which, packed_header 
     for (int i = 0; i < COUNT(INTEGERS); i++) {
         if (INTEGERS[i].object != which) continue;
         const json_value *value = json_field(object, INTEGERS[i].name);
+        if (!value) continue; /* optional: 0 */
         if (value->kind != JSON_INTEGER) return refuse(error, INTEGERS[i].typed, "%s", INTEGERS[i].name);
         if (value->integer < INTEGERS[i].low || value->integer > INTEGERS[i].high)
             return refuse(error, INTEGERS[i].ranged, "%s", INTEGERS[i].name);

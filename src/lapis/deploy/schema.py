@@ -58,7 +58,7 @@ class Field:
     """One field of the description, by its path: an integer or number in low..high, a word, or as `kind` says.
 
     `rules` of docs/format.md are broken by another type, and by another value (of an object: by other fields). `note`
-    is a condition beside the range, which other code checks.
+    is a condition beside the range, which other code checks. An optional field is left out where it is 0 or empty.
     """
 
     path: str

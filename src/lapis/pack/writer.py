@@ -30,16 +30,15 @@ def pack(network: Network) -> bytes:
         arrays = [array_of(owner, tensor.name) for owner in (network.blocks if tensor.of_block else [network])]
         whole = np.stack([pack6(array) for array in arrays] if tensor.packs(config) else arrays)
         tensors[tensor.name] = np.ascontiguousarray(whole.reshape(shape).astype(kind.newbyteorder("<")))
-    fields, shares = config.to_dict(), network.activity
+    fields, shares, known = config.to_dict(), network.activity, schema.fields_of("")
     description: dict[str, Any] = {
-        **{name: getattr(network, name) for name in schema.fields_of("") if name != "version"},
+        **{name: getattr(network, name) for name in known if name != "version"},
         "version": schema.VERSION,
         "config": {name: fields[name] for name in schema.fields_of("config")},
         "preprocess": network.preprocess.to_dict(),
         "activity": {point: [round(share, schema.ACTIVITY_DIGITS) for share in shares[point]] for point in shares},
     }
-    if not shares:
-        del description["activity"]
-    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    kept = {name: value for name, value in description.items() if value or not known[name].optional}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     # One metadata key only, because the library does not guarantee an order of several.
     return to_safetensors(tensors, metadata={schema.METADATA_KEY: text})
