@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -423,8 +424,9 @@ def test_energy_follows_the_convention(page: Any) -> None:
     for made in data:
         page.select_option("#convention", made["convention"])
         assert page.inner_text("#convention-says").startswith(f"{made['convention']}: ")
-        rival = page.evaluate("(mj) => Charts.number(mj)", made["quantized_mj"])
-        assert f"plain quantized one takes {rival} mJ" in page.inner_text("#energy-says")
+        rival = made["quantized_mj"]
+        shown = f"{rival:.3g} mJ" if rival >= 1e-3 else f"{rival / 10 ** math.floor(math.log10(rival)):.1f}·10"
+        assert f"plain quantized one takes {shown}" in page.inner_text("#energy-says")
         assert f"{made['latency_steps']} time steps" in page.inner_text("#energy-says")
         assert page.locator("#energy-table tbody tr").count() == len(made["rows"])
 
