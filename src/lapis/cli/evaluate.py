@@ -169,7 +169,7 @@ def _torch(opened: Model, images: Images, settings: Settings, display: Display) 
     network, state = _network(opened, settings)
     preprocess = _preprocess(opened, network.config.image_size, settings, small=isinstance(images, ArrayImages))
     batch, workers = settings.batch, settings.workers
-    record = {"state": state, "executor": f"torch, {device}"}
+    record: dict[str, Any] = {"state": state, "executor": f"torch, {device}"}
     if settings.preset is not None:
         # Steps and taus come from some of the test images; calibration uses no labels.
         few = TestBatches(spread(images, settings.calibrate), preprocess, batch, workers=workers)
