@@ -217,7 +217,7 @@ def test_what_cannot_be_spikes_is_refused() -> None:
     with pytest.raises(LapisError, match=r"takes \(5, batch, tokens, 16\)"):
         spiking(torch.zeros(5, 1, 3, 8))
     with pytest.raises(ValueError, match="step_mode can only be"):
-        spiking.step_mode = "s"
+        spiking.step_mode = "s"  # type: ignore[assignment]
 
 
 def test_the_example_learns_and_is_counted(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ class Laplacian2(TableRelation, DistanceRelation):
     rule = Laplacian2Rule
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
-        return l1_distance(q, k)
+        distance: Tensor = l1_distance(q, k)
+        return distance
 
     def log_affinity(self, distance: Tensor) -> Tensor:
         halvings = distance / (LN2 * self.tau).view(-1, 1, 1)
