@@ -124,7 +124,7 @@ def parse_costs(text: str, where: str) -> Costs:
         unit = Unit(**read_fields(fields["unit"], of, f"{where}: unit"))
     kinds = KINDS + (CIRCUITS if fields["costs"].keys() & set(CIRCUITS) else ())
     entries = read_fields(fields["costs"], dict.fromkeys(kinds, TABLE), f"{where}: costs")
-    by_width = {kind: _widths(entry, kind, unit, f"{where}: costs.{kind}") for kind, entry in entries.items()}
+    by_width = {kind: _widths(entries[kind], kind, unit, f"{where}: costs.{kind}") for kind in kinds}
     pj = {kind: costs[AFFINITY_BITS] for kind, costs in by_width.items()}
     return Costs(fields["name"], fields["node"], fields["float_bytes"], pj, by_width, unit, fields)
 

@@ -47,8 +47,8 @@ class Estimate:
 
     def networks(self, per_block: bool = False) -> dict[str, list[Operation]]:
         """The rows of this network, called lapis, and of its rivals, by block or summed over the blocks."""
-        every: dict[str, Rows] = {"lapis": self.block_rows, **self.rivals}
-        return {name: list(rows) if per_block else _over_blocks(rows) for name, rows in every.items()}
+        every: list[tuple[str, Rows]] = [("lapis", self.block_rows), *self.rivals.items()]
+        return {name: list(rows) if per_block else _over_blocks(rows) for name, rows in every}
 
     @property
     def energy_mj(self) -> float:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from lapis._util.files import read_json
 from lapis.config import FLOAT_WEIGHTS, WEIGHT_BITS
 from lapis.energy.conventions import Convention
+from lapis.energy.costs import Kind
 from lapis.energy.counts import OPERATORS
 from lapis.energy.fields import LIST, NUMBER, SHARE, TABLE, TEXT, WHOLE, Check, among, read_fields
 from lapis.energy.operations import NetworkPart, Operation
@@ -84,6 +85,7 @@ class SpikingNetwork:
         return [item for layer in self.layers for item in self._layer(layer, chosen)]
 
     def _layer(self, layer: NetworkLayer, chosen: Convention) -> Iterator[Operation]:
+        kind: Kind
         if layer.input == "real":
             operands = chosen.patch_operands if layer.part == "patch" else chosen.head_operands
             if chosen.patch_and_head:
