@@ -110,7 +110,7 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
             top, low, high = ([float(row[key]) for row in own] for key in ("top1", "low", "high"))
             axes.plot(x, top, "o-", color=colour, label=f"{name}, {own[0]['images']} images")
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel=label, ylabel="top-1, % (band: 95 % interval)", ylim=(0, 100))
+        axes.set(xticks=x, xlabel=label, ylabel="top-1, % (band: 95 % interval)", ylim=(0, 100))
         axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     save_figure(path, figure, metadata={"Software": None})
