@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
 # The lowest, the highest and the minimum code that fires.
 CodeRange = tuple[float, float, float]
+# Keys are multiplied as signed bytes.
+MAX_DOT_CODE = 127
 
 
 def as_kernel_array(x: Array) -> Array:
@@ -73,10 +75,11 @@ class AttentionArrays:
             raise LapisError(f"values have {v.shape[-1]} channels, queries {q.shape[-1]}; the fused kernel needs equal")
         return cls(as_kernel_array(q), as_kernel_array(k), as_kernel_array(v))
 
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self, relation: int = native.L1, zero_code: int = 0) -> tuple[Any, ...]:
         """The first arguments of every fused kernel: sizes and strides, then the arrays."""
         sizes, keys = self.q.shape, self.k.shape[2]
-        record = native.pairs(sizes, keys, outer_strides(self.q), outer_strides(self.k), native.CODES_U8, native.L1)
+        strides = outer_strides(self.q), outer_strides(self.k)
+        record = native.pairs(sizes, keys, *strides, native.CODES_U8, relation, zero_code)
         addresses = (self.q.ctypes.data, self.k.ctypes.data, self.v.ctypes.data)
         return ctypes.byref(record), *addresses, native.Strides(*outer_strides(self.v))
 
@@ -222,9 +225,16 @@ def integer_attention(
     tables: AffinityTables,
     delay: npt.ArrayLike | None = None,
     threads: int = 1,
+    zero_code: int | None = None,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
-    """The same integers as the reference: acc (..., H, N, C) int32 and Z (..., H, N) uint32."""
+    """The same integers as the reference: acc (..., H, N, C) int32 and Z (..., H, N) uint32.
+
+    With a `zero_code`, codes are compared by the dot products of what they are above it.
+    """
     arrays = AttentionArrays.of(q_codes, k_codes, as_u8(v_codes, "v"))
+    if zero_code is not None and max(arrays.q.max(initial=0), arrays.k.max(initial=0)) > MAX_DOT_CODE:
+        raise LapisError(f"codes above {MAX_DOT_CODE} were seen; dot products take 0..{MAX_DOT_CODE}")
+    relation = (native.L1, 0) if zero_code is None else (native.DOT, zero_code)
     largest = int(arrays.v.max(initial=0))
     check_accumulator(arrays.v.shape[-2], largest)
     heads, exponents, size = tables.table.shape
@@ -236,7 +246,7 @@ def integer_attention(
     acc, mass = np.empty(arrays.q.shape, np.int32), np.empty(arrays.q.shape[:3], np.uint32)
     native.check(
         native.library().lapis_integer_attention(
-            *arrays.arguments(),
+            *arrays.arguments(*relation),
             largest,
             table.ctypes.data,
             row_exponent.ctypes.data,

@@ -55,7 +55,9 @@ def _block(config: LapisConfig, generator: np.random.Generator) -> Block:
     d, window, hidden = config.width, config.window, config.hidden
     grid = Grid(4.0 / window, 0.0, config.low("mlp_hidden"), window)
     rise, fall = LADDERS[config.activation](grid)
-    mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * window * config.head_width**0.5)
+    # A typical spread of distances; products of codes are larger by about a third of the window.
+    spread = window * config.head_width**0.5 * (window / 3 if rule_of(config.relation).compared_by == "dot" else 1)
+    mantissa, exponent = leak_factor(np.linspace(0.3, 0.6, config.heads) * spread)
     stored = rule_of(config.relation).stored
     delay = None
     if config.relative_position:

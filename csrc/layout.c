@@ -10,7 +10,7 @@ static const struct {
 } PAIRS_FIELDS[] = {
 #define FIELD(name) {#name, offsetof(lapis_pairs, name) + sizeof(((lapis_pairs *)0)->name)},
     FIELD(batch) FIELD(heads) FIELD(rows) FIELD(keys) FIELD(channels) FIELD(q_stride) FIELD(k_stride) FIELD(code_type)
-        FIELD(relation)};
+        FIELD(relation) FIELD(zero_code)};
 
 const char *lapis_pairs_field(int32_t index, int64_t *end) {
     if (index < 0 || index >= (int32_t)(sizeof PAIRS_FIELDS / sizeof *PAIRS_FIELDS)) return NULL;

@@ -25,11 +25,11 @@ static int64_t parts_for(int64_t heads, int64_t rows, int32_t threads) {
     return parts < most ? parts : most;
 }
 
-static int bad_pairs(const lapis_pairs *p) {
+static int bad_pairs(const lapis_pairs *p, int32_t last_relation) {
     if (!p || p->batch < 0 || p->heads < 0 || p->rows < 0 || p->keys < 0 || p->channels < 1) return 1;
     if (p->channels > 1 << 20 || p->rows > INT32_MAX || p->keys > 1 << 22) return 1;
     return p->code_type < LAPIS_CODES_U8 || p->code_type > LAPIS_CODES_F32 || p->relation < LAPIS_L1 ||
-           p->relation > LAPIS_HAMMING;
+           p->relation > last_relation;
 }
 
 static double pair_operations(const lapis_pairs *p) {
@@ -71,7 +71,8 @@ static int run_distance(const void *job, int64_t task, unsigned char *scratch) {
 
 int32_t lapis_distance(const lapis_pairs *pairs, const void *q, const void *k, void *out, int32_t out_type,
                        int32_t threads) {
-    if (bad_pairs(pairs) || out_type < LAPIS_OUT_I32 || out_type > LAPIS_OUT_F32) return LAPIS_BAD_ARGUMENT;
+    if (bad_pairs(pairs, LAPIS_HAMMING) || out_type < LAPIS_OUT_I32 || out_type > LAPIS_OUT_F32)
+        return LAPIS_BAD_ARGUMENT;
     if (pair_operations(pairs) == 0) return LAPIS_OK;
     if (!q || !k || !out) return LAPIS_BAD_ARGUMENT;
     threads = worthwhile(pair_operations(pairs), threads);
@@ -96,7 +97,7 @@ static int run_gradient(const void *job, int64_t task, unsigned char *scratch) {
 
 int32_t lapis_distance_backward(const lapis_pairs *pairs, const void *q, const void *k, const float *grad,
                                 float *grad_q, float *grad_k, int32_t threads) {
-    if (bad_pairs(pairs)) return LAPIS_BAD_ARGUMENT;
+    if (bad_pairs(pairs, LAPIS_HAMMING)) return LAPIS_BAD_ARGUMENT;
     int64_t heads = pairs->batch * pairs->heads;
     if (pairs->rows == 0 || pairs->keys == 0) {
         for (int64_t i = 0; grad_q && i < heads * pairs->rows * pairs->channels; i++) grad_q[i] = 0;
@@ -120,7 +121,7 @@ static int run_attention(const void *job, int64_t task, unsigned char *scratch) 
 int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const void *k, const float *v, const int64_t *v_stride,
                         const float *table, const double *gain, int64_t size, const int32_t *delay, int32_t row_scale,
                         float *y, const int64_t *y_stride, int32_t threads) {
-    if (bad_pairs(pairs) || pairs->keys < 1 || size < 1 || size > INT32_MAX) return LAPIS_BAD_ARGUMENT;
+    if (bad_pairs(pairs, LAPIS_HAMMING) || pairs->keys < 1 || size < 1 || size > INT32_MAX) return LAPIS_BAD_ARGUMENT;
     if (row_scale < LAPIS_EXACT || row_scale > LAPIS_POW2) return LAPIS_BAD_ARGUMENT;
     if (pair_operations(pairs) == 0) return LAPIS_OK;
     if (!q || !k || !v || !v_stride || !table || !y || !y_stride || (row_scale == LAPIS_POW2 && !gain))
@@ -151,7 +152,11 @@ int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, cons
                                 const int64_t *v_stride, int32_t v_max, const uint16_t *table,
                                 const uint16_t *row_exponent, int64_t exponents, int64_t size, const int32_t *delay,
                                 int32_t *acc, const int64_t *acc_stride, uint32_t *zint, int32_t threads) {
-    if (bad_pairs(pairs) || pairs->code_type != LAPIS_CODES_U8 || pairs->keys < 1) return LAPIS_BAD_ARGUMENT;
+    if (bad_pairs(pairs, LAPIS_DOT) || pairs->code_type != LAPIS_CODES_U8 || pairs->keys < 1) return LAPIS_BAD_ARGUMENT;
+    /* Whatever the codes are, products and their differences then fit 32 bits. */
+    if (pairs->relation == LAPIS_DOT &&
+        (delay || pairs->channels > 1 << 14 || pairs->zero_code < 0 || pairs->zero_code > 127))
+        return LAPIS_BAD_ARGUMENT;
     if (size < 1 || size > INT32_MAX || exponents < 1 || v_max < 0 || v_max > 255) return LAPIS_BAD_ARGUMENT;
     if (pairs->keys * (int64_t)AFFINITY_MAX * (v_max ? v_max : 1) > INT32_MAX) return LAPIS_WOULD_OVERFLOW;
     if (pair_operations(pairs) == 0) return LAPIS_OK;

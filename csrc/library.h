@@ -21,7 +21,7 @@ extern "C" {
 
 typedef enum { LAPIS_CODES_U8 = 0, LAPIS_CODES_F32 = 1 } lapis_code_type;
 typedef enum { LAPIS_OUT_I32 = 0, LAPIS_OUT_F32 = 1 } lapis_out_type;
-typedef enum { LAPIS_L1 = 0, LAPIS_HAMMING = 1 } lapis_relation;
+typedef enum { LAPIS_L1 = 0, LAPIS_HAMMING = 1, LAPIS_DOT = 2 } lapis_relation;
 typedef enum { LAPIS_EXACT = 0, LAPIS_POW2 = 1 } lapis_row_scale;
 
 /* Sizes and strides that the pairwise kernels share. */
@@ -29,6 +29,7 @@ typedef struct {
     int64_t batch, heads, rows, keys, channels; /* B, H, N, M, C */
     int64_t q_stride[3], k_stride[3];           /* of b, h, n */
     int32_t code_type, relation;
+    int64_t zero_code; /* of LAPIS_DOT: the u8 that stands for the code 0 */
 } lapis_pairs;
 
 LAPIS_API int32_t lapis_abi(void);
@@ -68,7 +69,9 @@ LAPIS_API int32_t lapis_attention(const lapis_pairs *pairs, const void *q, const
 
 /* D = distance + delay; r_i = row_exponent[h][min_j D_ij]; A = table[h][r_i][D]; zint_i = sum_j A; acc = A v.
  * table [H,exponents,size] entries at most 32767, row_exponent [H,size] below `exponents`; v u8 at most v_max.
- * acc int32 [B,H,N,C] with strides of b, h, n; zint [B,H,N] contiguous. */
+ * acc int32 [B,H,N,C] with strides of b, h, n; zint [B,H,N] contiguous.
+ * LAPIS_DOT, which no other function takes: codes up to 127, D = max_j(q_i . k_j) - q_i . k_j of codes less zero_code,
+ * r_i = 0, and D beyond the table is read at its end. There are no delays. */
 LAPIS_API int32_t lapis_integer_attention(const lapis_pairs *pairs, const uint8_t *q, const uint8_t *k,
                                           const uint8_t *v, const int64_t *v_stride, int32_t v_max,
                                           const uint16_t *table, const uint16_t *row_exponent, int64_t exponents,

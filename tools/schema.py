@@ -16,6 +16,7 @@ from lapis import codes, config, preprocess
 from lapis._util import files
 from lapis.deploy import arithmetic, leak, schema
 from lapis.deploy.schema import Field, Tensor
+from lapis.relations import rule_of
 
 ROOT = Path(__file__).resolve().parents[1]
 INC, RULES, PAGE = (ROOT / name for name in ("csrc/runtime/schema.inc", "csrc/runtime/rules.inc", "docs/format.md"))
@@ -88,16 +89,19 @@ def _c_tensor(tensor: Tensor) -> str:
     sides = [schema.SIDES[side].c for side in tensor.shape]
     index = tensor.name.removeprefix("blocks.").replace(".", "_").upper()
     kind = "WEIGHT" if tensor.is_weight else schema.DTYPES[tensor.dtype]
-    only = [
-        f"h->{field.name} == {field.name.upper()}_{tensor.only.upper()}"
-        for field in schema.FIELDS
-        if tensor.only in field.words
-    ]
+    name, words = _owners(tensor)
+    only = " || ".join(f"h->{name} == {name.upper()}_{word.upper()}" for word in words) if tensor.only else "1"
     values = "1, 0" if tensor.low is None else f"INT64_C({tensor.low}), INT64_C({tensor.high})"
     return (
-        f'TENSOR({index}, "{tensor.name}", {kind}, {"".join(only) or 1}, {int(tensor.of_block)}, '
+        f'TENSOR({index}, "{tensor.name}", {kind}, {only}, {int(tensor.of_block)}, '
         f"{len(sides)}, {', '.join([*sides, '0', '0'][:2])}, {values}, {tensor.rule})"
     )
+
+
+def _owners(tensor: Tensor) -> tuple[str, list[str]]:
+    """The field that decides whether a network has a tensor, and its words with which it has."""
+    relations = [word for word in schema.BY_PATH["config.relation"].words if rule_of(word).stored == tensor.only]
+    return ("relation", relations) if relations else ("style", [tensor.only])
 
 
 def rules() -> list[tuple[int, str, str]]:
@@ -150,13 +154,13 @@ def _range(field: Field) -> str:
 def _tensor_rows() -> Iterator[str]:
     yield "| name | type and shape | values | only where | meaning |"
     yield "|---|---|---|---|---|"
-    only = {"": "", "beit": "`style` is `beit`"}
     for tensor in schema.TENSORS:
         kind = "weight" if tensor.is_weight else schema.DTYPES[tensor.dtype]
         sides = ["L"] * tensor.of_block + [schema.SIDES[side].docs or side for side in tensor.shape]
         values = "" if tensor.low is None or tensor.high is None else f"{_power(tensor.low)}..{_power(tensor.high)}"
         told = ", ".join(part for part in (values, tensor.note) if part) or "any"
-        where = only.get(tensor.only, f"`relation` is `{tensor.only}`")
+        name, words = _owners(tensor)
+        where = f"`{name}` is {' or '.join(f'`{word}`' for word in words)}" if tensor.only else ""
         yield f"| `{tensor.name}` | {kind} [{', '.join(sides)}] | {told} | {where} | {tensor.meaning} |"
 
 

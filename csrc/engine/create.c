@@ -49,7 +49,7 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
                                from->min_code_readout - 1};
     b.steps = arena_take(p, sizeof *b.steps);
     b.table = pack_affinities(p, from, m->heads, &b.cut);
-    b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
+    if (m->relation != LAPIS_DOT) b.row_exponent = pack_bytes(p, from->row_exponent, m->heads * from->distances * 2);
     if (from->delay) b.delay = pack_bytes(p, from->delay, m->heads * n * n * 4);
     layer_shape qkv = {
         3 * d, d, m->low_attention, m->window, TO_CODES, NULL, from->min_code_qk > 1 || from->min_code_v > 1};

@@ -40,6 +40,7 @@ typedef struct {
 typedef struct {
     int64_t image_size, patch_size, width, heads, hidden, depth, classes;
     int64_t position_rows; /* N, or 2: class token, patches */
+    int32_t relation; /* LAPIS_L1 or LAPIS_DOT; with dot products tables have one exponent, and there are no delays */
     int32_t window;
     int32_t low_attention, low_qk, low_v, low_readout, low_mlp, low_hidden;
     int32_t mean_pooling;        /* the rounded mean of the patches, or the class token */

@@ -102,7 +102,8 @@ static inline lapis_pairs pairs_of(const lapis_engine *e) {
                          .q_stride = {0, e->channels, e->qkv_stride},
                          .k_stride = {0, e->channels, e->qkv_stride},
                          .code_type = LAPIS_CODES_U8,
-                         .relation = LAPIS_L1};
+                         .relation = e->m.relation,
+                         .zero_code = -e->m.low_qk};
 }
 
 /* What `thread` has to do with a unit that lies in the given memory, cut into `pieces` at every stage. */

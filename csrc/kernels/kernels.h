@@ -99,6 +99,11 @@ static inline int64_t at(const int64_t stride[3], int64_t b, int64_t h, int64_t 
     return b * stride[0] + h * stride[1] + n * stride[2];
 }
 
+/* The row of the table that a row of pairs reads, by the distance of its nearest key. */
+static inline int64_t exponent_of(const integer_attention_call *call, int64_t h, int32_t nearest) {
+    return call->p.relation == LAPIS_DOT ? 0 : call->row_exponent[h * call->size + nearest];
+}
+
 /* Where distance 0 of a row lies, and the last distance that it has. */
 static inline const uint16_t *affinities_of(const integer_attention_call *call, int64_t h, int64_t exponent,
                                             int32_t *last) {

@@ -58,8 +58,16 @@ static int32_t hamming(const uint8_t *q, const uint8_t *k, int64_t channels) {
     return sum;
 }
 
-static int32_t relate(int32_t relation, const uint8_t *q, const uint8_t *k, int64_t channels) {
-    return relation == LAPIS_L1 ? l1(q, k, channels) : hamming(q, k, channels);
+/* The dot product of the codes with its sign turned, and without a part that all keys of a query share. */
+static int32_t minus_dot(const uint8_t *q, const uint8_t *k, int64_t channels, int32_t zero_code) {
+    int32_t sum = 0;
+    for (int64_t c = 0; c < channels; c++) sum += (zero_code - q[c]) * k[c];
+    return sum;
+}
+
+static int32_t relate(const lapis_pairs *p, const uint8_t *q, const uint8_t *k) {
+    if (p->relation == LAPIS_DOT) return minus_dot(q, k, p->channels, (int32_t)p->zero_code);
+    return p->relation == LAPIS_L1 ? l1(q, k, p->channels) : hamming(q, k, p->channels);
 }
 
 static size_t code_bytes(const lapis_pairs *p) {
@@ -74,7 +82,7 @@ static int KERNEL(distance)(const distance_call *call, head_rows own, unsigned c
     int64_t out = ((own.b * p->heads + own.h) * p->rows + own.from) * p->keys;
     for (int64_t i = 0; i < own.to - own.from; i++)
         for (int64_t j = 0; j < p->keys; j++, out++) {
-            int32_t d = relate(p->relation, q + i * p->channels, k + j * p->channels, p->channels);
+            int32_t d = relate(p, q + i * p->channels, k + j * p->channels);
             if (call->out_type == LAPIS_OUT_I32)
                 ((int32_t *)call->out)[out] = d;
             else
@@ -122,17 +130,18 @@ size_t scalar_attention_scratch(const lapis_pairs *p) {
     return code_bytes(p) + (size_t)round_up(p->keys * 4, 64) + (size_t)round_up(p->channels * 8, 64);
 }
 
-/* D of one row with its delay; 0 where one lies outside 0..size-1. */
+/* D of one row with its delay; 0 where one lies outside 0..size-1. Dot products count from the largest of the row. */
 static int KERNEL(row_distances)(const lapis_pairs *p, const uint8_t *q, const uint8_t *k, const int32_t *delay,
                                  int64_t size, int32_t *d, int32_t *nearest) {
     *nearest = INT32_MAX;
     for (int64_t j = 0; j < p->keys; j++) {
-        int64_t sum = relate(p->relation, q, k + j * p->channels, p->channels);
+        int64_t sum = relate(p, q, k + j * p->channels);
         if (delay) sum += delay[j];
-        if (sum < 0 || sum >= size) return 0;
+        if (p->relation != LAPIS_DOT && (sum < 0 || sum >= size)) return 0;
         d[j] = (int32_t)sum;
         if (d[j] < *nearest) *nearest = d[j];
     }
+    for (int64_t j = 0; p->relation == LAPIS_DOT && j < p->keys; j++) d[j] -= *nearest;
     return 1;
 }
 
@@ -183,7 +192,7 @@ static int KERNEL(integer_attention)(const integer_attention_call *call, head_ro
         int32_t nearest;
         if (!KERNEL(row_distances)(p, q + (i - own.from) * p->channels, k, delay, call->size, d, &nearest))
             return LAPIS_BAD_DISTANCE;
-        int64_t exponent = call->row_exponent[h * call->size + nearest];
+        int64_t exponent = exponent_of(call, h, nearest);
         if (exponent >= call->exponents) return LAPIS_BAD_DISTANCE;
         int32_t last;
         const uint16_t *table = affinities_of(call, h, exponent, &last);

@@ -35,7 +35,7 @@ static void fill_membranes(const packed *file, int64_t block, affinities *a) {
         const int64_t stored = block * heads + head;
         uint32_t *mantissa = a->mantissa + head * size;
         int64_t *exponent = a->exponent + head * size;
-        if (file->header.relation == RELATION_LAPLACIAN) {
+        if (file->header.relation == RELATION_LAPLACIAN || file->header.relation == RELATION_DOT) {
             leak(((const uint32_t *)file->tensors[LEAK_MANTISSA].items)[stored],
                  ((const int32_t *)file->tensors[LEAK_EXPONENT].items)[stored], size, mantissa, exponent);
             continue;
@@ -48,14 +48,15 @@ static void fill_membranes(const packed *file, int64_t block, affinities *a) {
     }
 }
 
-/* Number the exponents that each head passes through; the most of a head are the rows of the table. */
-static void number_rows(int64_t heads, affinities *a) {
+/* Number the exponents that each head passes through; the most of a head are the rows of the table. `one_row`: the
+ * nearest key always is at distance 0. */
+static void number_rows(int64_t heads, int one_row, affinities *a) {
     a->exponents = 0;
     for (int64_t head = 0; head < heads; head++) {
         const int64_t *exponent = a->exponent + head * a->distances;
         int64_t row = 0;
         for (int64_t i = 0; i < a->distances; i++) {
-            row += i && exponent[i] != exponent[i - 1];
+            row += i && !one_row && exponent[i] != exponent[i - 1];
             a->row[head * a->distances + i] = (uint16_t)row;
         }
         a->exponents = row + 1 > a->exponents ? row + 1 : a->exponents;
@@ -70,7 +71,7 @@ static void fill_table(int64_t heads, int64_t bits, affinities *a) {
         const int64_t *exponent = a->exponent + head * a->distances;
         uint16_t *table = a->table + head * a->exponents * a->distances;
         for (int64_t nearest = 0; nearest < a->distances; nearest++) {
-            if (nearest && exponent[nearest] == exponent[nearest - 1]) continue;
+            if (nearest && a->row[head * a->distances + nearest] == a->row[head * a->distances + nearest - 1]) continue;
             uint16_t *row = table + a->row[head * a->distances + nearest] * a->distances;
             for (int64_t i = 0; i < a->distances; i++) {
                 int64_t cut = exponent[i] - exponent[nearest] + MANTISSA_BITS - bits;
@@ -126,7 +127,7 @@ static int32_t fill_affinities(const packed *file, affinities *all, lapis_error 
         a->row = malloc(count * sizeof *a->row);
         if (!a->mantissa || !a->exponent || !a->row) return no_memory(error);
         fill_membranes(file, block, a);
-        number_rows(h->heads, a);
+        number_rows(h->heads, h->relation == RELATION_DOT, a);
         entries += h->heads * a->exponents * a->distances;
         rows = a->exponents > rows ? a->exponents : rows;
     }
@@ -208,6 +209,7 @@ static lapis_model model_of(const packed *file, const lapis_block *blocks) {
                          .depth = h->depth,
                          .classes = h->classes,
                          .position_rows = file->tensors[POSITION].shape[0],
+                         .relation = h->relation == RELATION_DOT ? LAPIS_DOT : LAPIS_L1,
                          .window = (int32_t)h->window,
                          .low_attention = h->low[AT_ATTENTION_IN],
                          .low_qk = h->low[AT_QK],

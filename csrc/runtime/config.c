@@ -160,7 +160,8 @@ static int32_t read_config(const json_value *config, packed_header *header, lapi
     header->tokens = header->grid * header->grid + 1;
     header->channels = header->width / header->heads;
     header->hidden = header->width * header->mlp_ratio;
-    header->code_distances = header->channels * (header->window - header->low[AT_QK]) + 1;
+    const int64_t factor = header->relation == RELATION_DOT ? header->window : 1;
+    header->code_distances = header->channels * (header->window - header->low[AT_QK]) * factor + 1;
     return header->tokens * header->window * AFFINITY_MAX > INT32_MAX ? refuse(error, 19, "image_size and window")
                                                                       : LAPIS_OK;
 }

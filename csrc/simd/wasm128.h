@@ -93,6 +93,14 @@ INLINE ints sums_of_bytes(ints a, ints b, ints c, ints d) {
     return add_neighbours(wx, yz);
 }
 
+INLINE ints add_products(ints sum, ints a, ints b) {
+    const v128_t both = wasm_i16x8_add(wasm_u16x8_extmul_low_u8x16(a, b), wasm_u16x8_extmul_high_u8x16(a, b));
+    return add32(sum, wasm_i32x4_dot_i16x8(both, wasm_i16x8_splat(1)));
+}
+INLINE ints sums_of_lanes(ints a, ints b, ints c, ints d) {
+    return add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
+}
+
 #define load_floats(p) wasm_v128_load(p)
 #define all_floats(x) wasm_f32x4_splat(x)
 #define to_floats(a) wasm_f32x4_convert_i32x4(a)

@@ -29,7 +29,7 @@ _FILE = "_kernels.dll" if os.name == "nt" else "_kernels.so"
 
 CODES_U8, CODES_F32 = 0, 1
 OUT_I32, OUT_F32 = 0, 1
-L1, HAMMING = 0, 1
+L1, HAMMING, DOT = 0, 1, 2
 # As csrc/library.h numbers them.
 ROW_SCALES: dict[RowScale, int] = {"exact": 0, "pow2": 1}
 
@@ -45,15 +45,23 @@ class Pairs(ctypes.Structure):
         ("k_stride", Strides),
         ("code_type", ctypes.c_int32),
         ("relation", ctypes.c_int32),
+        ("zero_code", ctypes.c_int64),
     )
 
 
 def pairs(
-    sizes: Sequence[int], keys: int, q_stride: Sequence[int], k_stride: Sequence[int], code_type: int, relation: int
+    sizes: Sequence[int],
+    keys: int,
+    q_stride: Sequence[int],
+    k_stride: Sequence[int],
+    code_type: int,
+    relation: int,
+    zero_code: int = 0,
 ) -> Pairs:
     """The record for q of sizes (B, H, N, C) and k of `keys` tokens; strides of b, h, n in elements."""
     batch, heads, rows, channels = sizes
-    return Pairs(batch, heads, rows, keys, channels, Strides(*q_stride), Strides(*k_stride), code_type, relation)
+    strides = Strides(*q_stride), Strides(*k_stride)
+    return Pairs(batch, heads, rows, keys, channels, *strides, code_type, relation, zero_code)
 
 
 class CodesError(LapisError):

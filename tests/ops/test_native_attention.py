@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from benchmarks import native_ops as native
 from lapis.codes import pow2_exponent
-from lapis.config import RowScale
-from lapis.deploy.leak import tables_of
+from lapis.config import AFFINITY_BITS, RowScale
+from lapis.deploy.leak import first_row, leak_factor, leak_table, tables_of
 from lapis.errors import LapisError
 from lapis.ops.attention import eager, reference
+from lapis.ops.integer_attention import eager as integer_eager
 from lapis.ops.integer_attention import reference as integer_reference
+from lapis.ops.integer_attention.reference import AffinityTables
 
 from .shapes import SHAPES, codes
 
@@ -111,6 +113,60 @@ def test_any_shape_is_exact_in_integers(isa: str, n: int, m: int, c: int, window
     made = native.integer_attention(q, k, v, tables, delay)
     true = integer_reference.integer_attention(q, k, v, tables, delay)
     assert all(np.array_equal(a, b) for a, b in zip(made, true, strict=True))
+
+
+@SHARED_FIXTURE
+@given(
+    n=st.integers(1, 30), m=st.integers(1, 40), c=st.integers(1, 70), low=st.integers(-63, 0), high=st.integers(0, 63),
+    tau=st.floats(3, 4000), size=st.integers(1, 3000), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_dot_products_of_any_shape_are_exact(
+    isa: str, n: int, m: int, c: int, low: int, high: int, tau: float, size: int, seed: int
+) -> None:
+    """Random codes, and rows of equal products: all zero, all lowest, all highest; tables shorter than distances."""
+    generator = np.random.default_rng(seed)
+    q, k = (generator.integers(low, high + 1, (2, rows, c)) for rows in (n, m))
+    for row, value in enumerate((0, low, high)):
+        q[0, row::5], k[1, row::7] = value, value
+    v = codes(seed, (2, m, c), 20)
+    tables = first_row(*leak_table(*leak_factor([tau, 2 * tau]), size), AFFINITY_BITS)
+    true = integer_reference.integer_attention(q, k, v, tables, compared_by="dot")
+    made = native.integer_attention(q - low, k - low, v, tables, zero_code=-low)
+    of_tensors = integer_eager.integer_attention(
+        *(torch.from_numpy(x.astype(np.float32)) for x in (q, k, v)),
+        AffinityTables(torch.from_numpy(tables.table.astype(np.float64)), torch.zeros((2, size), dtype=torch.int64)),
+        compared_by="dot",
+    )
+    for want, found, tensor in zip(true, made, of_tensors, strict=True):
+        assert np.array_equal(found, want)
+        assert np.array_equal(tensor.numpy(), want)
+
+
+@pytest.mark.parametrize(("q_code", "k_code"), [(0, 127), (127, 127), (127, 0)])
+@pytest.mark.parametrize("channels", [31, 64, 1000])
+def test_the_largest_codes_overflow_no_dot_product(isa: str, q_code: int, k_code: int, channels: int) -> None:
+    q = np.full((1, 1, 13, channels), q_code, np.uint8)
+    k = np.full((1, 1, 35, channels), k_code, np.uint8)
+    k[..., ::3, :] = 1
+    tables = first_row(*leak_table(*leak_factor([1e5]), 40_000), AFFINITY_BITS)
+    for zero_code in (0, 64, 127):
+        signed = (x.astype(np.int64) - zero_code for x in (q, k))
+        true = integer_reference.integer_attention(*signed, np.minimum(k, 15), tables, compared_by="dot")
+        made = native.integer_attention(q, k, np.minimum(k, 15), tables, zero_code=zero_code)
+        assert all(np.array_equal(a, b) for a, b in zip(made, true, strict=True))
+
+
+def test_what_a_dot_product_cannot_take_is_refused(isa: str) -> None:
+    tables = first_row(*leak_table(*leak_factor([9.0]), 50), AFFINITY_BITS)
+    q = codes(0, (1, 1, 5, 8), 15)
+    with pytest.raises(LapisError, match=r"codes above 127 were seen; dot products take 0\.\.127"):
+        native.integer_attention(q, q + 120, q, tables, zero_code=0)
+    for bad in ({"zero_code": 128}, {"zero_code": -1}, {"zero_code": 0, "delay": np.zeros((1, 5, 5), int)}):
+        with pytest.raises(LapisError):
+            native.integer_attention(q, q, q, tables, **bad)
+    wide = np.zeros((1, 1, 2, (1 << 14) + 1), np.uint8)
+    with pytest.raises(LapisError):
+        native.integer_attention(wide, wide, wide, tables, zero_code=0)
 
 
 def test_heads_inside_tokens_need_no_copy(isa: str) -> None:

@@ -228,16 +228,24 @@ CONFIGURATION = [
     Damage(15, "style", config(style="swin")),
     Damage(15, "activation", config(activation="swish")),
     Damage(15, "coding", config(coding={**CONFIG.to_dict()["coding"], "qk": "sideways"})),
-    *(Damage(16, "relation", config(relation=name)) for name in ("dot", "cosine", None, ["table"])),
+    *(Damage(16, "relation", config(relation=name)) for name in ("gaussian", "cosine", None, ["table"])),
     Damage(16, "use style='vit'", config(relation="table")),
-    Damage(16, "use style='vit'", config(relation="table")),
+    Damage(16, "use style='vit'", config(relation="dot")),
     Damage(17, "does not divide", config(heads=4)),
     Damage(18, "multiple", config(patch_size=3)),
     Damage(19, "overflow", config(image_size=4096, patch_size=4)),
     *(Damage(13, "affinity_bits", config(affinity_bits=bits)) for bits in (8.0, True, "8", None, [8])),
     *(Damage(14, "affinity_bits", config(affinity_bits=bits)) for bits in (0, 16)),
     *(Damage(14, "weight_bits", config(weight_bits=bits)) for bits in (1, 32)),
-    Damage(60, "steps apart", config(width=2048, heads=1)),
+    Damage(
+        60, "steps apart", config(width=2048, heads=1, window=63, coding={**CONFIG.to_dict()["coding"], "qk": "signed"})
+    ),
+    Damage(60, "steps apart", config(style="vit", relation="dot", width=594, heads=1)),
+    Damage(
+        54,
+        "membranes",
+        config(style="vit", relation="dot", width=32, heads=1, depth=256, window=63, mlp_ratio=1),
+    ),
     Damage(54, "membranes", config(width=48, heads=48, depth=256)),
     Damage(36, "delays of pairs", config(image_size=256, patch_size=4)),
 ]

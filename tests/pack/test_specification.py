@@ -122,6 +122,7 @@ def _configs() -> list[LapisConfig]:
         for style, relation in (
             *((style, "laplacian") for style in get_args(Style)),
             ("vit", "table"),
+            ("vit", "dot"),
         )
         for bits in (6, 8)
         for mode in ("unsigned", "signed")

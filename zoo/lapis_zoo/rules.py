@@ -88,6 +88,7 @@ class ShiftSoftmaxRule(SystemRule, DotRule):
     )
     system = "Sorbet"
     origin = "faithful"
+    stored = None
 
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:
         if mixing.convention.lookups_and_scaling:
@@ -107,6 +108,7 @@ class CodedDotRule(SystemRule, DotRule):
     system = "SpikeZIP-TF, MST"
     origin = "faithful"
     adapted = "the quantized network that these systems convert; not their simulation over hundreds of steps"
+    stored = None
     needs_codes = True
 
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:

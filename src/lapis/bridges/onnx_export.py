@@ -105,7 +105,8 @@ class Writer:
             self._fire(index, point, g.add("Slice", pre, bounds[part], bounds[part + 1], np.array([2])))
             for part, point in enumerate(points)
         )
-        affinity = self._affinity(index, self._distance(index, q, k))
+        distance = self._dot_distance if self.network.compared_by == "dot" else self._distance
+        affinity = self._affinity(index, distance(index, q, k))
         scaled = self._mix(affinity, v)
         mixed = g.reshape(g.transpose(scaled, 0, 2, 1, 3), 0, config.tokens, config.width)
         mixed = self._affine(mixed, block.readout.scale, block.readout.shift)
@@ -203,6 +204,16 @@ class Writer:
             passed = g.add("GreaterOrEqual", pre, g.lookup(edges, cell, *shape))
             place = g.add("Add", place, g.cast(passed, INT))
         return g.lookup(table.codes.reshape(-1).astype(FLOAT), place, *shape)
+
+    def _dot_distance(self, index: int, q: str, k: str) -> str:
+        """How far products (B, H, N, N) lie below the largest of their row, int32, kept within the table."""
+        g, config = self.graph, self.network.config
+        split = (0, config.tokens, config.heads, config.head_width)
+        queries = g.transpose(g.reshape(self._bytes(q, "q"), *split), 0, 2, 1, 3)
+        keys = g.transpose(g.reshape(g.cast(k, np.int8), *split), 0, 2, 3, 1)
+        products = g.add("MatMulInteger", queries, keys, np.uint8(-self.network.low("q")))
+        distance = g.add("Sub", g.add("ReduceMax", products, np.array([-1]), keepdims=1), products)
+        return g.add("Min", distance, INT(self.membranes[index][0].shape[1] - 1))
 
     def _distance(self, index: int, q: str, k: str) -> str:
         """The l1 distances (B, H, N, N), int32: codes as rows of +1 and -1, whose product counts what differs."""

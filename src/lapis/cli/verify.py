@@ -84,7 +84,7 @@ def command(
 def _executors(opened: Model, events: Events, only: tuple[str, ...]) -> dict[str, Executor]:
     """The chosen executors; the spiking one adds to `events`."""
     network, trained = opened.network, opened.kind == "checkpoint"
-    default = {"spikes": True, "native": native.available(), "onnx": False}
+    default = {"spikes": network.compared_by == "l1", "native": native.available(), "onnx": False}
     chosen = only or tuple(name for name in EXECUTORS if default.get(name, trained))
     table: dict[str, Executor] = {}
     if "spikes" in chosen:

@@ -162,6 +162,7 @@ class AttentionExecutor(nn.Module):
         _keep(self, "table", tables.table.astype(np.float64))
         _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
         _keep(self, "delay", delay)
+        self.compared_by = network.compared_by
         # 2**-k of every row sum: a table, because torch computes powers of two by a rounded exponential.
         _keep(self, "powers", np.ldexp(np.float32(1), -np.arange(32)))
 
@@ -175,7 +176,8 @@ class AttentionExecutor(nn.Module):
 
     def _read_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous() for x in (q, k, v))
-        total, mass = integer_attention(q, k, v, AffinityTables(self.table, self.row_exponent), self.delay)
+        tables = AffinityTables(self.table, self.row_exponent)
+        total, mass = integer_attention(q, k, v, tables, self.delay, self.compared_by)
         scaled = total.float() * self.powers[pow2_exponent(mass)].unsqueeze(-1)
         return self._floor(join_heads(scaled) * self.scale + self.shift, "readout")
 

@@ -62,7 +62,7 @@ def mixed(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Float32
     """What the readout makes codes of (B, N, D): the row's power of two scales the sum, so no bits are lost."""
     readout = network.blocks[index].readout
     q, k, v = (split_heads(codes, network.config.heads) for codes in (q, k, v))
-    total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index])
+    total, mass = integer_attention(q, k, v, network.tables[index], network.delays[index], network.compared_by)
     scaled = np.ldexp(total.astype(np.float32), -pow2_exponent(mass)[..., None])
     return arithmetic.affine(join_heads(scaled), readout.scale, readout.shift)
 

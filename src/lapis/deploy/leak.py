@@ -99,13 +99,20 @@ def membranes(log2_affinity: npt.ArrayLike) -> tuple[UInt32, Int32]:
     return np.where(carried, START_MANTISSA, u).astype(np.uint32), exponent.astype(np.int32)
 
 
-def leak_table(mantissa: UInt32, exponent: Int32, size: int) -> tuple[UInt32, Int64]:
-    """u and e after 0..size-1 steps: (H,), (H,) -> (H, size), (H, size)."""
+def leak_table(mantissa: UInt32, exponent: Int32, size: int, bits: int | None = None) -> tuple[UInt32, Int64]:
+    """u and e after 0..size-1 steps: (H,), (H,) -> (H, size), (H, size).
+
+    With `bits`, only up to the first step from which on every affinity of so many bits is 0 beside that of step 0.
+    """
     heads = mantissa.shape[0]
     # The fastest leak passes 2**31 halvings within 2,048 steps.
     us, es = np.empty((size, heads), dtype=np.uint32), np.empty((size, heads), dtype=np.int64)
     for index, (u, e) in zip(range(size), trajectory(mantissa, exponent), strict=False):
         us[index], es[index] = u, e
+        # u is below 2**32, so reading rounds it to 0 from a shift of 33 on.
+        if bits is not None and int(e.min()) - START_EXPONENT + MANTISSA_BITS - bits > MANTISSA_BITS:
+            us, es = us[: index + 1], es[: index + 1]
+            break
     return np.ascontiguousarray(us.T), np.ascontiguousarray(es.T)
 
 
@@ -149,6 +156,11 @@ def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]], 
                 us[head], es[head], gains[first : first + rows, None], bits
             )
     return AffinityTables(table, np.stack([row.astype(np.uint16) for _, row in passed]))
+
+
+def first_row(us: UInt32, es: Int64, bits: int) -> AffinityTables:
+    """The tables of a relation whose nearest key always is at distance 0: one row, with that key's gain."""
+    return AffinityTables(read(us, es, es[:, :1], bits)[:, None].astype(np.uint16), np.zeros(es.shape, np.uint16))
 
 
 def tables_of(tau: npt.ArrayLike, size: int, bits: int = AFFINITY_BITS) -> AffinityTables:

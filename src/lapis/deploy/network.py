@@ -24,7 +24,7 @@ from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AFFINITY_MAX, AffinityTables
 from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels, Preprocess
-from lapis.relations import rule_of
+from lapis.relations import Comparison, rule_of
 from lapis.trace import POINTS, Point
 
 DEFAULT_FRACTION_BITS = 16
@@ -168,6 +168,11 @@ class Network(_Frozen):
         """LayerNorm's epsilon in units of the stream."""
         return float(NORM_EPS * 4.0**self.fraction_bits)
 
+    @property
+    def compared_by(self) -> Comparison:
+        """What codes of queries and keys are compared by."""
+        return rule_of(self.config.relation).compared_by
+
     def low(self, point: Point) -> int:
         """The lowest code at a measuring point."""
         return self.config.low(point)
@@ -195,10 +200,12 @@ class Network(_Frozen):
     def tables(self) -> tuple[AffinityTables, ...]:
         """The affinity tables of every block, by distance."""
         membranes, bits = self.membranes_by_distance(), self.config.affinity_bits
+        if self.compared_by == "dot":
+            return tuple(leak.first_row(us, es, bits) for us, es in membranes)
         return tuple(leak.affinity_tables(membranes, bits, allowed_work(self.config)))
 
     def membranes_by_distance(self) -> list[tuple[npt.NDArray[np.uint32], Int64]]:
-        """u and e (H, S) of every block, by distance."""
+        """u and e (H, S) of every block, by distance; for dot products they end where affinities do."""
         stored = [one for block in self.blocks if (one := block.affinity) is not None]
         if stored:
             return [(one.mantissa, one.exponent.astype(np.int64)) for one in stored]
@@ -207,7 +214,8 @@ class Network(_Frozen):
         mantissa = np.concatenate([one.mantissa for one in leaks])
         exponent = np.concatenate([one.exponent for one in leaks])
         # All heads leak together, for as many steps as the longest needs: this takes a tenth of the time.
-        us, es = leak.leak_table(mantissa, exponent, max(sizes))
+        bits = self.config.affinity_bits if self.compared_by == "dot" else None
+        us, es = leak.leak_table(mantissa, exponent, max(sizes), bits)
         us = us.reshape(self.config.depth, self.config.heads, -1)
         es = es.reshape(self.config.depth, self.config.heads, -1)
         return [(us[index, :, :size], es[index, :, :size]) for index, size in enumerate(sizes)]

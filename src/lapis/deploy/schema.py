@@ -24,6 +24,7 @@ from lapis.errors import LapisError
 from lapis.ops.packing import packed_width
 from lapis.positions import offset_count
 from lapis.preprocess import MAX_SIZE
+from lapis.relations import rule_of
 
 if TYPE_CHECKING:
     from lapis.config import LapisConfig
@@ -43,7 +44,7 @@ DELTA_LIMIT = 1 << 30
 # Leak steps that a position may add; tables of affinities grow with them.
 LONGEST_DELAY = (1 << 14) - 1
 # The largest distance between codes. Membranes are computed step by step, as many as there are distances.
-MAX_CODE_DISTANCE = 1 << 14
+MAX_CODE_DISTANCE = 1 << 17
 # Entries of tables that any network may ask for, and further ones per byte of its arrays: what is built when a file is
 # opened stays in proportion to the file.
 FREE_ENTRIES, ENTRIES_PER_BYTE = 1 << 24, 4
@@ -159,8 +160,9 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(
         "config.relation", "word",
-        "attention falls with the l1 distance of codes: exponentially, or as a stored table says",
-        words=("laplacian", "table"), rules=(16, 16), note="the last in style `vit` only",
+        "attention falls exponentially with the l1 distance of codes (`laplacian`) or with what their dot product is "
+        "below the largest of its row (`dot`), or with the l1 distance as a stored table says",
+        words=("laplacian", "dot", "table"), rules=(16, 16), note="the last two in style `vit` only",
     ),
     Field(
         "config.activation", "word",
@@ -249,9 +251,9 @@ DTYPES = {np.dtype(f"{name[0].lower()}{int(name[1:]) // 8}"): name for name in _
 class Tensor:
     """One tensor: its name, type, shape, and the values low..high that it may hold, all of its type where none is said.
 
-    Names that start with `blocks.` are of one block each; a file stacks them, block first. `only` names the relation
-    that it is stored for, or the style. `rule` of docs/format.md is broken by a value beyond the range; `note` names
-    the rules that go further.
+    Names that start with `blocks.` are of one block each; a file stacks them, block first. `only` names the form of
+    affinities that it is stored for, or the style. `rule` of docs/format.md is broken by a value beyond the range;
+    `note` names the rules that go further.
     """
 
     name: str
@@ -278,7 +280,7 @@ class Tensor:
         return np.dtype(self.kind)
 
     def belongs_to(self, config: LapisConfig) -> bool:
-        return self.only in ("", config.relation, config.style)
+        return self.only in ("", rule_of(config.relation).stored, config.style)
 
     def shape_in(self, config: LapisConfig) -> tuple[int, ...]:
         """Its shape in a network, of one block where it is of a block."""
@@ -327,9 +329,9 @@ TENSORS: tuple[Tensor, ...] = (
     *_layer("qkv", "3 D", "D", "rows 0..D-1 give q, D..2D-1 give k, 2D..3D-1 give v"),
     Tensor(
         "blocks.leak.mantissa", np.uint32, ("H",), "a head's leak per step is mantissa 2^-(32 + exponent)",
-        *_HIGHEST_BIT, 45, only="laplacian",
+        *_HIGHEST_BIT, 45, only="leak",
     ),
-    Tensor("blocks.leak.exponent", np.int32, ("H",), "the same", 0, MAX_EXPONENT - 1, 46, only="laplacian"),
+    Tensor("blocks.leak.exponent", np.int32, ("H",), "the same", 0, MAX_EXPONENT - 1, 46, only="leak"),
     Tensor(
         "blocks.leak.delay", np.uint16, ("offsets", "H"),
         "leak steps that a [relative offset](#relative-offsets) adds", 0, LONGEST_DELAY, 47, only="beit",
@@ -361,8 +363,8 @@ def tensors(config: LapisConfig) -> list[Tensor]:
 
 
 def code_distances(config: LapisConfig) -> int:
-    """The number of l1 distances that the codes of a query and a key can have, 0 included."""
-    return config.head_width * (config.window - config.low("q")) + 1
+    """The number of distances that the codes of a query and a key can have, 0 included."""
+    return rule_of(config.relation).largest_distance(config) + 1
 
 
 def allowed_work(config: LapisConfig) -> int:

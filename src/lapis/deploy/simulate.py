@@ -239,6 +239,13 @@ class Simulator:
     network: Network
     noise: Noise | None = field(default=None, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if self.network.compared_by == "dot":
+            raise LapisError(
+                f"relation={self.network.config.relation!r} multiplies queries by keys, which first spikes cannot do; "
+                "run it with the engine, the integer model or ONNX, or train with relation='laplacian'"
+            )
+
     @cached
     def exponents(self) -> range:
         """Every power of two that a row can be scaled by; the nearest key alone contributes 2**(bits - 1) or more."""

@@ -113,6 +113,13 @@ class Mixing:
         """Operations that spikes cause: `dense` of them if every neuron fired."""
         return Operation(operator, "attention", self.block, kind, rate * dense, dense, driven=True)
 
+    def products(self) -> Operation:
+        """Queries times keys, N^2 D: products of codes, or of floats where there are none."""
+        if not self.config.quantize:
+            return self.fixed("relation", "mac", self.channels)
+        bits = counts.code_bits(self.config, "q")
+        return self.fixed("relation", "dot" if self.convention.circuits else "product", self.channels, (bits, bits))
+
     def values(self) -> Operation:
         """The values weighted and summed: N^2 D, driven by spikes where there are any."""
         dense = counts.dense_block(self.config)["value"]

@@ -26,6 +26,7 @@ __all__ = ["PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_
 # leak:  A = beta_h**D, stored as one leak per head.
 # table: A = table[h][D], stored as one number per head and distance.
 Stored = Literal["leak", "table"]
+Comparison = Literal["l1", "dot"]
 
 
 class Rule:
@@ -34,6 +35,8 @@ class Rule:
     # Its equation in one line, and whether the weights of a row sum to about one.
     equation = ""
     normalised = True
+    # What a deployed network compares codes by: the sum of |q - k|, or how far q . k lies below the largest of its row.
+    compared_by: Comparison = "l1"
     # How a packed file stores the affinity of every l1 distance of codes; None: there is no spiking form.
     stored: Stored | None = None
     # Whether it compares codes and has no meaning for the real values of a network without quantizers.
@@ -57,12 +60,13 @@ class Rule:
         """Why a network of `config` has no spiking form because of this relation, and the way out; None if it has."""
         if self.stored is None:
             return f"relation={self.name!r} has no spiking form; fine-tune with relation='laplacian', then convert"
-        if self.stored != "leak" and config.relative_position:
-            return (
-                f"relation={self.name!r} is stored as a table by distance, which has no place for the position delays "
-                f"of style={config.style!r}; use style='vit'"
-            )
+        if config.relative_position and (self.stored != "leak" or self.compared_by == "dot"):
+            return f"relation={self.name!r} has no place for the position delays of style='beit'; use style='vit'"
         return None
+
+    def largest_distance(self, config: LapisConfig) -> int:
+        """The largest distance of the codes of a query and a key."""
+        return config.head_width * (config.window - config.low("q"))
 
     def operations(self, mixing: Mixing) -> Iterator[Operation]:
         """What one block spends between q, k, v and the mixed values, in order."""
@@ -79,8 +83,11 @@ class Rule:
             raise LapisError(
                 f"relation={self.name!r} has no circuits to price; use relation='laplacian', or another convention"
             )
-        yield from mixing.code_sums()
-        yield mixing.fixed("relation", "compare", mixing.channels)
+        if self.compared_by == "dot":
+            yield mixing.products()
+        else:
+            yield from mixing.code_sums()
+            yield mixing.fixed("relation", "compare", mixing.channels)
         yield from mixing.row_circuits()
         yield mixing.fixed("value", "weigh", mixing.channels)
 
@@ -123,16 +130,21 @@ class LaplacianRule(Rule):
 
 
 class DotRule(Rule):
-    """N^2 D multiplications and a softmax: the attention of dense transformers."""
+    """N^2 D multiplications: the attention of dense transformers; of codes its softmax is a table and a row scale."""
 
-    equation = "W_ij = softmax_j(q_i . k_j / sqrt C)"
+    equation = "W_ij = rowscale exp(-D_ij / tau_h), D_ij = max_j(q_i . k_j) - q_i . k_j"
+    stored: Stored | None = "leak"
+    compared_by: Comparison = "dot"
     ignores_shifts = False
 
+    def largest_distance(self, config: LapisConfig) -> int:
+        return config.window * super().largest_distance(config)
+
     def comparison(self, mixing: Mixing) -> Operation:
-        return mixing.fixed("relation", "mac", mixing.channels)
+        return mixing.products()
 
     def affinities(self, mixing: Mixing) -> Iterator[Operation]:
-        return mixing.softmax()
+        return super().affinities(mixing) if mixing.config.quantize else mixing.softmax()
 
 
 class GaussianRule(Rule):

@@ -9,7 +9,15 @@ from lapis import relations
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn.relations.base import DotProduct, Mixer, Pairwise, Relation
-from lapis.nn.relations.distance import DistanceRelation, Gaussian, Hamming, Laplacian, TableRelation, with_tau
+from lapis.nn.relations.distance import (
+    CodeProduct,
+    DistanceRelation,
+    Gaussian,
+    Hamming,
+    Laplacian,
+    TableRelation,
+    with_tau,
+)
 
 __all__ = [
     "DistanceRelation",
@@ -25,7 +33,7 @@ __all__ = [
 
 _CLASSES: dict[str, type[Mixer]] = {
     "laplacian": Laplacian,
-    "dot": DotProduct,
+    "dot": CodeProduct,
     "gaussian": Gaussian,
     "hamming": Hamming,
 }

@@ -131,7 +131,7 @@ class Relation(Pairwise):
 
 
 class DotProduct(Relation):
-    """ln A_ij = q_i . k_j / sqrt(C) + b_ij: the attention of dense transformers, for comparison."""
+    """ln A_ij = q_i . k_j / sqrt(C) + b_ij of values: the attention of dense transformers."""
 
     on_codes = False
     rule: ClassVar[type[Rule]] = DotRule

@@ -1,7 +1,7 @@
 """Relations whose affinity decays exponentially with a distance, at a speed that each head learns.
 
-The Laplacian is the paper's relation; the Gaussian and the Hamming distance stand beside it for comparison. A
-`TableRelation` is any falling function of the l1 distance of codes, and is deployed as a table.
+The Laplacian is the paper's relation; dot products, the Gaussian and the Hamming distance stand beside it for
+comparison. A `TableRelation` is any falling function of the l1 distance of codes, and is deployed as a table.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lapis.deploy.network import Affinities, Block, Leak
 from lapis.deploy.schema import LONGEST_DELAY
 from lapis.errors import LapisError
 from lapis.nn.quantizer import Calibrated
-from lapis.nn.relations.base import Mixer, Relation
+from lapis.nn.relations.base import DotProduct, Mixer, Relation
 from lapis.ops.attention.torch_native import attention
 from lapis.ops.distance import eager, torch_native
-from lapis.ops.distance.eager import squared_distance
+from lapis.ops.distance.eager import dot_distance, squared_distance
 from lapis.ops.distance.torch_native import hamming_distance
 from lapis.ops.gpu.choice import served_by_triton
 from lapis.ops.row_scale.eager import log_affinity
-from lapis.relations import GaussianRule, HammingRule, LaplacianRule, Rule, TableRule
+from lapis.relations import DotRule, GaussianRule, HammingRule, LaplacianRule, Rule, TableRule
 
 # First time constants that are tried, in units of the spread of distances; the readout changes little between two.
 FACTORS = torch.linspace(-2.0, 2.0, 33).exp()
@@ -66,6 +66,23 @@ class DistanceRelation(Relation, Calibrated):
         self.log_tau.copy_(first_tau(self.distance(q, k)).log())
         self.mark_ready()
         fit_heads(self.log_tau, lambda: self.mix(q, k, v), readout)
+
+    def fold(self, distances: int) -> Leak:
+        mantissa, exponent = leak_factor(self.tau.detach().cpu().numpy().astype(np.float32))
+        if self.position is None:
+            return Leak(mantissa, exponent)
+        delay = self.position.steps(self.tau).detach().cpu().numpy()
+        if float(delay.max()) > LONGEST_DELAY:
+            raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
+        return Leak(mantissa, exponent, delay.astype(np.uint16))
+
+    @torch.no_grad()
+    def unfold(self, block: Block) -> None:
+        assert block.leak is not None
+        tau = time_constant(block.leak.mantissa, block.leak.exponent)
+        self.log_tau.copy_(torch.from_numpy(np.log(tau)))
+        if self.position is not None and block.leak.delay is not None:
+            self.position.table.copy_(torch.from_numpy(-block.leak.delay.astype(np.float64) / tau))
 
 
 @torch.no_grad()
@@ -125,22 +142,19 @@ class Laplacian(DistanceRelation):
         delay = None if self.position is None else self.position.delay(self.tau)
         return attention(q, k, v, self.tau, self.row_scale, delay, self.codes)
 
-    def fold(self, distances: int) -> Leak:
-        mantissa, exponent = leak_factor(self.tau.detach().cpu().numpy().astype(np.float32))
-        if self.position is None:
-            return Leak(mantissa, exponent)
-        delay = self.position.steps(self.tau).detach().cpu().numpy()
-        if float(delay.max()) > LONGEST_DELAY:
-            raise LapisError(f"a position delay of {int(delay.max())} steps was learned; a file holds {LONGEST_DELAY}")
-        return Leak(mantissa, exponent, delay.astype(np.uint16))
 
-    @torch.no_grad()
-    def unfold(self, block: Block) -> None:
-        assert block.leak is not None
-        tau = time_constant(block.leak.mantissa, block.leak.exponent)
-        self.log_tau.copy_(torch.from_numpy(np.log(tau)))
-        if self.position is not None and block.leak.delay is not None:
-            self.position.table.copy_(torch.from_numpy(-block.leak.delay.astype(np.float64) / tau))
+class CodeProduct(DistanceRelation):
+    """D_ij = max_j(q_i . k_j) - q_i . k_j of codes: softmax attention where tau = sqrt(C) / (step of codes)**2."""
+
+    rule = DotRule
+
+    @classmethod
+    def for_block(cls, config: LapisConfig, block: int) -> Mixer:
+        """Without quantizers, the attention of dense transformers, which learns no tau."""
+        return cls(config) if config.quantize else DotProduct(config)
+
+    def distance(self, q: Tensor, k: Tensor) -> Tensor:
+        return dot_distance(q, k)
 
 
 class Gaussian(DistanceRelation):

@@ -34,6 +34,16 @@ def squared_distance(q: Tensor, k: Tensor) -> Tensor:
     return norms - 2 * (q @ k.transpose(-1, -2))
 
 
+def dot_distance(q: Tensor, k: Tensor) -> Tensor:
+    """D_ij = max_j(q_i . k_j) - q_i . k_j, exact for integer-valued codes with products below 2**24.
+
+    The largest product of a row has no gradient: scaled rows do not see what all of a row share.
+    """
+    check_pair(q.shape, k.shape)
+    products = q @ k.transpose(-1, -2)
+    return products.detach().amax(dim=-1, keepdim=True) - products
+
+
 def hamming_distance(q: Tensor, k: Tensor, levels: int = MAX_LEVELS) -> Tensor:
     """D_ij = sum_c [q_ic != k_jc], for integer-valued q and k in 0..levels-1.
 

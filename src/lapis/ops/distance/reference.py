@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lapis._util.locks import blas_section
 from lapis.ops.arrays import check_pair
 
 
@@ -40,3 +41,13 @@ def hamming_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike) -> npt.NDAr
     check_pair(q.shape, k.shape)
     count: npt.NDArray[np.int64] = (q[..., :, None, :] != k[..., None, :, :]).sum(axis=-1).astype(np.int64)
     return count
+
+
+def dot_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """D_ij = max_j(q_i . k_j) - q_i . k_j: how far a product lies below the largest of its row, in 0..C*T*(T - low)."""
+    q, k = np.asarray(q_codes).astype(np.float64), np.asarray(k_codes).astype(np.float64)
+    check_pair(q.shape, k.shape)
+    # Sums of integers below 2**53 are exact in any order.
+    with blas_section:
+        products = q @ np.swapaxes(k, -1, -2)
+    return np.asarray(products.max(axis=-1, keepdims=True, initial=-np.inf) - products).astype(np.int64)

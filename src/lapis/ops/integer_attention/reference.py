@@ -1,4 +1,4 @@
-"""Laplacian attention in integers: a fixed-point table of affinities, integer row sums, integer value sums.
+"""Attention in integers: a fixed-point table of affinities, integer row sums, integer value sums.
 
 This is the attention of a deployed network: every executor calls it or must equal it, so variants compare with `==`.
 """
@@ -17,7 +17,8 @@ from lapis.codes import check_integers
 from lapis.config import AFFINITY_BITS
 from lapis.errors import LapisError
 from lapis.ops.arrays import check_values
-from lapis.ops.distance.reference import l1_distance
+from lapis.ops.distance.reference import dot_distance, l1_distance
+from lapis.relations import Comparison
 
 # The largest affinity of any network; that of a row's nearest key lies in 2**(bits - 1)..2**bits - 1.
 AFFINITY_MAX = (1 << AFFINITY_BITS) - 1
@@ -37,19 +38,28 @@ class AffinityTables:
 
 
 def integer_attention(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, tables: AffinityTables, delay: ArrayLike | None = None
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    tables: AffinityTables,
+    delay: ArrayLike | None = None,
+    compared_by: Comparison = "l1",
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
     """r_i = row_exponent[h][min_j D_ij], A_ij = table[h][r_i][D_ij], Z_i = sum_j A_ij, acc_ic = sum_j A_ij v_jc.
 
     q, k (..., H, N, C), v (..., H, M, C') integers, delay (H, N, M)  ->  acc (..., H, N, C') int32 and
     Z (..., H, N) uint32. The power-of-two readout is acc * 2**-round(log2 Z), whatever r was: both carry its gain.
+    Compared by dot products, a row has a key at distance 0, and distances beyond a table are read at its end.
     """
-    distance = l1_distance(check_integers(q, "q"), check_integers(k, "k"))
+    distance_of = dot_distance if compared_by == "dot" else l1_distance
+    distance = distance_of(check_integers(q, "q"), check_integers(k, "k"))
     values = check_integers(v, "v")
     check_values(np.shape(k), values.shape)
     if delay is not None:
         distance = distance + np.asarray(delay)
     check_accumulator(values.shape[-2], int(np.abs(values.astype(np.int64)).max(initial=0)))
+    if compared_by == "dot":
+        distance = np.minimum(distance, tables.table.shape[2] - 1)
     check_distance(distance, tables)
     head = np.arange(tables.table.shape[0])[:, None, None]
     exponent = tables.row_exponent[head, distance.min(axis=-1, keepdims=True)]
