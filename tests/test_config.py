@@ -59,7 +59,7 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"affinity_bits": 16}, "from 1 to 15"),
         ({"affinity_bits": 8.0}, "from 1 to 15"),
         ({"affinity_bits": True}, "from 1 to 15"),
-        ({"affinity_bits": 8, "relation": "dot"}, "relation='dot' has none"),
+        ({"affinity_bits": 8, "relation": "gaussian"}, "relation='gaussian' has none"),
         ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
         ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
         ({"quantize": "yes"}, "true or false"),
@@ -94,7 +94,7 @@ def test_a_deployed_configuration_passes_the_check_that_others_fail() -> None:
     deployed = preset("lapis_tiny").deployed()
     check_deployable(deployed)
     assert deployed.weight_bits == 6
-    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "dot"}):
+    for change in ({"row_scale": "exact"}, {"readout": "real"}, {"relation": "gaussian"}):
         with pytest.raises(LapisError, match="has no spiking form"):
             check_deployable(deployed.replace(**change))
     assert deployed.dense() == preset("lapis_tiny").dense()

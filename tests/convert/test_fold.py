@@ -162,7 +162,7 @@ def test_training_sees_affinities_as_narrow_as_they_are_deployed(relation: str, 
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"row_scale": "exact"}, "row_scale"), ({"readout": "real"}, "readout"), ({"relation": "dot"}, "relation")],
+    [({"row_scale": "exact"}, "row_scale"), ({"readout": "real"}, "readout"), ({"relation": "gaussian"}, "relation")],
 )
 def test_a_network_without_a_spiking_form_is_refused(change: dict[str, Any], word: str) -> None:
     model, _ = small_model(BASE.replace(**change))
