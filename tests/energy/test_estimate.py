@@ -149,8 +149,8 @@ def test_narrower_affinities_cost_less_in_gates_and_the_same_in_the_papers_table
 def test_what_has_no_circuits_cannot_be_priced_by_them() -> None:
     with pytest.raises(LapisError, match="prices operations and no circuits"):
         estimate(DEPLOYED, _all(0.3), "gates")
-    with pytest.raises(LapisError, match="relation='dot' has no circuits"):
-        estimate(DEPLOYED.replace(relation="dot"), _all(0.3), costs="45nm_gates")
+    with pytest.raises(LapisError, match="relation='gaussian' has no circuits"):
+        estimate(DEPLOYED.replace(relation="gaussian"), _all(0.3), costs="45nm_gates")
     names = [one.convention.name for one in side_by_side(DEPLOYED, _all(0.3), "45nm_gates")]
     assert names == [*CONVENTIONS, "gates"]
 
@@ -238,8 +238,21 @@ def test_the_value_path_is_scaled_by_q_k_and_v_in_the_paper_and_by_v_where_spike
         assert row.activity == pytest.approx(activity)
 
 
+def test_products_of_codes_cost_as_those_of_the_quantized_rival() -> None:
+    """N^2 D of them in every convention; in gates each a product of the same tree."""
+    for convention, costs in (("paper", "45nm"), ("strict", "45nm_int8"), ("gates", "45nm_gates")):
+        made = estimate(DEPLOYED.replace(relation="dot"), _all(0.3), convention, costs)
+        row, rival = (
+            next(row for row in rows if row.operator == "relation")
+            for rows in (made.rows, made.networks()["quantized"])
+        )
+        assert row.kind == ("dot" if convention == "gates" else "product")
+        assert (row.kind, row.count, row.cost_pj) == (rival.kind, rival.count, rival.cost_pj)
+
+
 def test_relations_that_multiply_are_charged_for_it() -> None:
-    for relation, kind in (("laplacian", "accumulate"), ("hamming", "accumulate"), ("gaussian", "mac"), ("dot", "mac")):
+    kinds = (("laplacian", "accumulate"), ("hamming", "accumulate"), ("gaussian", "mac"), ("dot", "product"))
+    for relation, kind in kinds:
         rows = estimate(DEPLOYED.replace(relation=relation), _all(0.5)).rows
         assert next(row for row in rows if row.operator == "relation").kind == kind
         assert any(row.operator == "affinity" for row in rows)

@@ -420,7 +420,7 @@ PAPER = {
     ],
     "esdsa": [("relation", "mac", 160), ("value", "mac", 160), ("gain", "shift", 40)],
     "shift_softmax": [
-        ("relation", "mac", 200), ("affinity", "shift", 50), ("row scale", "shift", 50),
+        ("relation", "product", 200), ("affinity", "shift", 50), ("row scale", "shift", 50),
         ("value shift", "shift", 100), ("value", "accumulate", 100),
     ],
     "sdsa": [("relation", "accumulate", 10), ("value", "accumulate", 20), ("gain", "shift", 40)],
@@ -429,7 +429,7 @@ PAPER = {
         ("gain", "shift", 40), ("value", "accumulate", 100),
     ],
     "coded_dot": [
-        ("relation", "mac", 200), ("affinity", "lookup", 50), ("row scale", "shift", 50),
+        ("relation", "product", 200), ("affinity", "lookup", 50), ("row scale", "shift", 50),
         ("value", "accumulate", 100),
     ],
     "statten": [("relation", "accumulate", 1200), ("value", "accumulate", 1200), ("gain", "shift", 40)],
