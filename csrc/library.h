@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a signature that Python calls changes; the Python side refuses another number. */
-#define LAPIS_ABI 8
+#define LAPIS_ABI 9
 
 typedef enum { LAPIS_CODES_U8 = 0, LAPIS_CODES_F32 = 1 } lapis_code_type;
 typedef enum { LAPIS_OUT_I32 = 0, LAPIS_OUT_F32 = 1 } lapis_out_type;

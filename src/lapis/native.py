@@ -22,7 +22,7 @@ from lapis.config import RowScale, nearest
 from lapis.errors import LapisError
 
 # Must equal LAPIS_ABI of csrc/library.h.
-ABI = 8
+ABI = 9
 NONE = "none"
 # As CMake names it.
 _FILE = "_kernels.dll" if os.name == "nt" else "_kernels.so"

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import assets, models
+from lapis.codes import pow2_exponent
 from lapis.config import LapisConfig
 from lapis.data.packaged import SAMPLE, named_image
+from lapis.deploy import integer
 from lapis.deploy.leak import time_constant
 from lapis.deploy.network import Network, check_deployable
 from lapis.errors import LapisError
+from lapis.ops.integer_attention.reference import integer_attention
 from lapis.preprocess import Pixels, read_image
 from lapis.report.page.evidence import Evidence, Progress, by_occlusion
 from lapis.runtime.session import NUMPY, Session
@@ -145,9 +148,21 @@ def explain_network(
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
     found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress) if evidence else None
     answer, attention = np.asarray(logits[0], dtype=np.float64), attention_of(network)
+    if network.compared_by == "dot":
+        recorded = tuple(_recorded(network, block, trace) for block in range(network.config.depth))
+        attention = AttentionSource(recorded=recorded, readout=attention.readout)
     return Explained(
         network.config, pixels, network.class_names, answer, trace, attention, found, executor=how, **details
     )
+
+
+def _recorded(network: Network, block: int, trace: Trace) -> npt.NDArray[np.float64]:
+    """The weights (H, N, N) of a block on one image: what it makes of values that are one for a single token each."""
+    config = network.config
+    q, k = (integer.split_heads(trace[block, point], config.heads) for point in ("q", "k"))
+    ones = np.broadcast_to(np.eye(config.tokens, dtype=np.int8), (1, config.heads, config.tokens, config.tokens))
+    affinity, mass = integer_attention(q, k, ones, network.tables[block], None, network.compared_by)
+    return np.ldexp(affinity[0].astype(np.float64), -pow2_exponent(mass[0])[..., None])
 
 
 def attention_of(network: Network) -> AttentionSource:

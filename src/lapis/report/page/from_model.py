@@ -57,7 +57,8 @@ def explain_model(
 def _attention_source(network: LapisViT, trace: Trace) -> AttentionSource:
     """Time constants and delays of a rule that leaks; of another, the weights that it gave in this run."""
     readout = _readout(network)
-    if rule_of(network.config.relation).stored != "leak":
+    rule = rule_of(network.config.relation)
+    if rule.stored != "leak" or rule.compared_by == "dot":
         return AttentionSource(recorded=tuple(_weights(block.attn, trace) for block in network.blocks), readout=readout)
     relations = [with_tau(block.attn.relation) for block in network.blocks]
     # round(tau_h (b_max - b)) (L, E, H).

@@ -73,6 +73,11 @@ def live_payload(network: Network, file: bytes, name: str, samples: list[LivePic
     """All data for the script: the network, its file, the engine, the rules of the energy, pictures to try."""
     config = network.config
     check_explainable(config)
+    if network.compared_by == "dot":
+        raise LapisError(
+            f"the live page draws attention by l1 distances, and relation={config.relation!r} has none; "
+            "`lapis explain` shows such a network on one picture"
+        )
     side = tile_side(config.grid)
     return network_facts(config, network.class_names, attention_of(network), assets.min_score(name)) | {
         "model": name,
