@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.networks import quiet_network, random_images, sparse_network, sparse_network_dense
+from benchmarks.networks import dot_network, quiet_network, random_images, sparse_network, sparse_network_dense
 from lapis import pack
 from lapis.config import LapisConfig
 from lapis.deploy.network import Network
@@ -25,6 +25,7 @@ from lapis.runtime import Session
 # Images for calibration; their values do not affect the speed.
 CALIBRATION_IMAGES = 4
 LAPIS_FILE = "lapis.safetensors"
+DOT_FILE = "lapis-dot.safetensors"
 SPARSE_FILE, SPARSE_DENSE_FILE = "lapis-sparse.safetensors", "lapis-sparse-dense.safetensors"
 TORCH_FILE = "dense.pt"
 ONNX_FILE, ONNX_INT8_FILE = "dense.onnx", "int8.onnx"
@@ -208,6 +209,9 @@ OURS = "lapis"
 SPARSE, SPARSE_DENSE = "lapis_sparse", "lapis_sparse_dense"
 CONTENDERS = {
     OURS: Contender("lapis 6 bit", (), _prepare_lapis(quiet_network, LAPIS_FILE), _load_lapis(LAPIS_FILE)),
+    "lapis_dot": Contender(
+        "lapis 6 bit, dot products", (), _prepare_lapis(dot_network, DOT_FILE), _load_lapis(DOT_FILE)
+    ),
     SPARSE: Contender("lapis 6 bit, sparse", (), _prepare_lapis(sparse_network, SPARSE_FILE), _load_lapis(SPARSE_FILE)),
     SPARSE_DENSE: Contender(
         "lapis 6 bit, sparse, dense layers",

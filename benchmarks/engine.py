@@ -3,6 +3,7 @@
 python -m benchmarks.engine --model FILE --threads 1,2 --batch 1,8
 python -m benchmarks.engine --model lapis_tiny.imagenet --beside deit_tiny.safetensors --threads 1 --batch 1
 python -m benchmarks.engine --shape small --engine lapis,torch
+python -m benchmarks.engine --shape tiny --engine lapis,lapis_dot --threads 1 --batch 1
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
 """
 

@@ -40,6 +40,11 @@ def quiet_network(config: LapisConfig) -> Network:
     return dataclasses.replace(network, blocks=blocks)
 
 
+def dot_network(config: LapisConfig) -> Network:
+    """The same with dot products in place of l1 distances; all else is equal."""
+    return quiet_network(config.replace(relation="dot"))
+
+
 def sparse_network(config: LapisConfig) -> Network:
     """A random network at the activities that the paper's figures imply, which it records, as a trained one does."""
     return with_activity(random_network(config), PAPER_ACTIVITY, random_images(config, 1))

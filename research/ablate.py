@@ -3,9 +3,10 @@
     python research/ablate.py relation --data DIR --only laplacian,dot --seeds 0,1,2 --set optim.epochs=1
 
 relation: every registered relation, with mean pooling (some rules give a class token nothing to read; install `zoo/`
-for those of other systems). deployment: exact rows, then both recoveries. activation: signed, offset and unsigned
-spikes. sparsity: a ladder of goals for the activity, each rung starting from the one before. silence: signed and
-unsigned spikes, other axes, and ReLU, all at a goal of one half. The same command continues a study that was stopped.
+for those of other systems). control: l1 distance and dot product as both are deployed, all else equal. deployment:
+exact rows, then both recoveries. activation: signed, offset and unsigned spikes. sparsity: a ladder of goals for the
+activity, each rung starting from the one before. silence: signed and unsigned spikes, other axes, and ReLU, all at a
+goal of one half. The same command continues a study that was stopped.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def _goals(**shares: float) -> tuple[str, ...]:
     return tuple(f"sparsity.{point}={share}" for point, share in shares.items())
 
 
+# Power-of-two rows, a readout of spikes and six-bit weights; signed codes, whose dot products are those of the values.
+DEPLOYED = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6", *_coding("signed"))
 HALF = _goals(**dict.fromkeys(DRIVING, 0.5))
 # The last rung is what the paper's own energies imply.
 LADDER = {
@@ -65,6 +68,7 @@ def variants(study: str) -> list[Variant]:
     rungs = list(LADDER)
     return {
         "relation": [Variant(name, (f"model.relation={name}", "model.mean_pool=true")) for name in relations.names()],
+        "control": [Variant(name, (f"model.relation={name}", *DEPLOYED)) for name in ("laplacian", "dot")],
         "deployment": [
             Variant("exact W32"),
             Variant("pow2 W32", stage="_pow2", after="exact W32"),
@@ -138,7 +142,7 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=["relation", "deployment", "activation", "sparsity", "silence"])
+    parser.add_argument("study", choices=["relation", "control", "deployment", "activation", "sparsity", "silence"])
     parser.add_argument("--recipe", help="the recipe to vary; cifar10_tiny, cifar10_tiny_sparse for sparsity")
     parser.add_argument("--data", type=Path, help="folder of the dataset")
     parser.add_argument("--out", type=Path, help="folder of the study; runs/ablate_STUDY by default")

@@ -221,7 +221,8 @@ def multiplies(name: str) -> bool:
     """Whether queries are multiplied with keys."""
     network = config().replace(relation=name)
     mixing = Mixing(network, 11, Activities.uniform(network, dict.fromkeys(POINTS, RATE)), CONVENTIONS["paper"])
-    return any(row.operator == "relation" and row.kind == "mac" for row in relations.rule_of(name).operations(mixing))
+    rows = relations.rule_of(name).operations(mixing)
+    return any(row.operator == "relation" and row.kind in ("mac", "product") for row in rows)
 
 
 def picture(name: str) -> str:

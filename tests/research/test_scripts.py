@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lapis.deploy.network import check_deployable
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from research import ablate
 
@@ -43,9 +44,11 @@ def test_a_study_of_one_step_gives_a_table_and_is_not_run_twice(
     assert "use laplacian" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("study", ["relation", "activation", "sparsity", "silence"])
+@pytest.mark.parametrize("study", ["relation", "control", "activation", "sparsity", "silence"])
 def test_every_setting_of_a_study_is_one_of_a_recipe(study: str) -> None:
     from lapis.train import load_recipe
 
     for row in ablate.variants(study):
-        load_recipe("cifar10_tiny").with_overrides(list(row.settings))
+        made = load_recipe("cifar10_tiny").with_overrides(list(row.settings))
+        if study == "control":
+            check_deployable(made.model)
