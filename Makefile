@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 READY  := $(VENV)/.ready
 DEMO   := $(VENV)/.demo
-CODE   := $(wildcard $(foreach kind,c h inc,csrc/*.$(kind) csrc/*/*.$(kind))) \
+CODE   := $(wildcard $(foreach kind,c h hpp inc,csrc/*.$(kind) csrc/*/*.$(kind))) \
           $(wildcard examples/c/*.c tests/c/*.c tools/fuzz/*.c)
 # Whether a warning of the C compiler is an error: in CI it is.
 WERROR ?= $(if $(filter true 1,$(CI)),ON,OFF)

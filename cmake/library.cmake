@@ -24,7 +24,7 @@ configure_package_config_file(cmake/lapis-config.cmake.in lapis-config.cmake
 write_basic_package_version_file(lapis-config-version.cmake COMPATIBILITY SameMinorVersion)
 
 install(TARGETS lapis_static lapis_shared lapis-run EXPORT lapis-targets)
-install(FILES csrc/lapis.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES csrc/lapis.h csrc/lapis.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lapis.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lapis-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/lapis-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lapis)

@@ -104,6 +104,7 @@ def test_values_and_gradients_are_those_of_lapis_attention() -> None:
         output.square().sum().backward()
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
     torch.testing.assert_close(ours.relation.log_tau.grad, theirs.relation.log_tau.grad)
+    assert ours.qkv.weight.grad is not None
     torch.testing.assert_close(ours.qkv.weight.grad[:WIDTH], theirs.q_proj.weight.grad)
 
 

@@ -93,9 +93,9 @@ def _from_the_clone(path: Path) -> None:
 
 
 def _program(path: Path) -> None:
-    """The C program of the page on deployment."""
+    """The program of the page on deployment, in C or C++ as its name says."""
     page = Path(__file__).resolve().parents[2] / "docs" / "howto" / "deploy.md"
-    path.write_text(next(block.text for block in read_blocks(page, page.name) if block.language == "c"))
+    path.write_text(next(block.text for block in read_blocks(page, page.name) if block.language == path.suffix[1:]))
 
 
 def _deit_tiny(path: Path) -> None:
@@ -132,5 +132,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "photos": _pets,
     "research": _from_the_clone,
     "program.c": _program,
+    "program.cpp": _program,
     "deit_tiny.safetensors": _deit_tiny,
 }

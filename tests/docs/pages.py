@@ -52,7 +52,7 @@ PAGES = {
         },
     ),
     "docs/howto/deploy.md": Rules(
-        given=("runs/mine", "photo.jpg", "other.png", "pictures", "program.c"),
+        given=("runs/mine", "photo.jpg", "other.png", "pictures", "program.c", "program.cpp"),
         needs=("torch",),
         not_run={"scp dist": "needs a Raspberry Pi"},
     ),

@@ -76,6 +76,86 @@ def test_pkg_config_finds_the_library(prefix: Path, pictures: list[Path], tmp_pa
     check_answers(tmp_path / "lapis-run", pictures, LD_LIBRARY_PATH=str(folder.parent))
 
 
+CPP = r"""
+#include <lapis.hpp>
+#include <array>
+#include <fstream>
+#include <iostream>
+
+int main(int count, char **words) {
+    lapis::network network(words[1]);
+    std::ifstream file(words[1], std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    lapis::network other = std::move(network), same = lapis::network::from_memory(bytes, 2, LAPIS_LOW_MEMORY);
+    std::vector<std::uint8_t> image(31 * 45 * 3);
+    for (std::size_t n = 0; n < image.size(); n++) image[n] = static_cast<std::uint8_t>(n * 7);
+    for (lapis::network *one : {&other, &same}) {
+        for (std::int64_t logit : one->run(image, 31, 45)) std::cout << logit << ' ';
+        for (const auto &best : one->predict(image, 31, 45, 2)) std::cout << best.index << ' ' << best.label << ' ';
+        std::cout << one->prepare(image, 31, 45).size() << '\n';
+    }
+    auto fails = [](auto call) {
+        try { call(); } catch (const lapis::error &error) {
+            std::cout << error.status() << ' ' << error.rule() << ' ' << error.what() << '\n';
+        }
+    };
+    fails([&] { lapis::network::from_memory(bytes.substr(0, bytes.size() - 1)); });
+    fails([&] { lapis::network("none"); });
+    fails([&] { other.run(image, 31, 46); });
+    fails([&] { other.predict(std::array<std::uint8_t, 3>{}, 1, 1, 0); });
+    return count != 2;
+}
+"""
+CPP_LISTS = """
+cmake_minimum_required(VERSION 3.18)
+project(use LANGUAGES CXX)
+find_package(lapis REQUIRED)
+add_executable(use use.cpp)
+target_compile_features(use PRIVATE cxx_std_17)
+target_compile_options(use PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Werror)
+target_link_libraries(use PRIVATE lapis::static)
+"""
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize("finder", ["cmake", "pkg-config"])
+def test_the_cpp_header_answers_and_throws(prefix: Path, tmp_path: Path, compiler: str, finder: str) -> None:
+    for tool in (compiler, finder):
+        if shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") is None:
+            pytest.skip(f"no {tool} on this machine: apt-get install g++ clang pkg-config cmake")
+    (tmp_path / "use.cpp").write_text(CPP)
+    if finder == "cmake":
+        (tmp_path / "CMakeLists.txt").write_text(CPP_LISTS)
+        found = (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}")
+        run("cmake", "-S", tmp_path, "-B", tmp_path, "-G", "Ninja", *found)
+        run("cmake", "--build", tmp_path)
+    else:
+        folder = next(prefix.rglob("lapis.pc")).parent
+        flags = run("pkg-config", "--cflags", "--libs", "lapis", PKG_CONFIG_PATH=str(folder)).split()
+        rpath = f"-Wl,-rpath,{folder.parent}"
+        run(compiler, "-std=c++17", "-Wall", "-Werror", tmp_path / "use.cpp", "-o", tmp_path / "use", *flags, rpath)
+    image = (np.arange(31 * 45 * 3) * 7).astype(np.uint8).reshape(31, 45, 3)
+    session = Session(MODEL)
+    words = [
+        *session.run_integers(image)[0],
+        *(word for one in session.predict(image, 2) for word in (one.index, one.label)),
+    ]
+    answer = " ".join(map(str, [*words, 3 * session.config.image_size**2]))
+    lines = run(tmp_path / "use", MODEL).splitlines()
+    assert lines[:2] == [answer] * 2
+    assert re.fullmatch(r"7 35 .*does not end at the end of the file \(rule 35\)", lines[2])
+    assert lines[3].startswith("6 0 ")
+    assert lines[4] == "1 0 4185 bytes are not 3 for each pixel of 1 pictures of 31 rows and 46 columns"
+    assert lines[5] == "1 0 top_k must be at least 1"
+
+
+def test_the_installed_files_are_those_of_the_page(prefix: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "deploy.md").read_text()
+    (listing,) = re.findall(r"```\n(lib/.*?)```", page, re.DOTALL)
+    installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+    assert {re.sub(r"^lib(64|/[a-z0-9_]+-linux-gnu)/", "lib/", name) for name in installed} == set(listing.split())
+
+
 def test_the_golden_vectors_hold() -> None:
     assert "100% tests passed" in run("ctest", "--test-dir", BUILD)
 
