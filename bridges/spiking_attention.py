@@ -78,8 +78,9 @@ class SpikingAttention(nn.Module, base.MultiStepModule):  # type: ignore[misc]
         coding = {config.coding_of(point) for point in ("attention_in", "q", "v", "readout")}
         if not config.quantize or config.readout != "spikes" or "offset" in coding:
             raise LapisError("SpikingAttention needs a layer with readout='spikes' and coding 'unsigned' or 'signed'")
-        if not (isinstance(attention.relation, Relation) and attention.relation.on_codes):
-            raise LapisError(f"relation={config.relation} does not compare codes; use relation='laplacian'")
+        relation = attention.relation
+        if not (isinstance(relation, Relation) and relation.on_codes) or relation.rule.compared_by == "dot":
+            raise LapisError(f"relation={config.relation} does not compare codes by their spikes; use 'laplacian'")
         self.attention = attention
         self.window = config.window
         # The codes arrive as spikes: there is nothing to find a step from.

@@ -21,6 +21,7 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_OK, LapisError
 from lapis.nn import LapisViT, calibrate, save_network
 from lapis.nn.pixels import normalise
 from lapis.nn.quantizer import required
+from lapis.nn.relations import with_tau
 from lapis.pack import save
 from lapis.preprocess import Preprocess
 from lapis.report.page.explain import explain_network
@@ -35,14 +36,15 @@ SEARCH_STEP = 0.25
 
 def test_a_trained_network_has_the_integers_of_its_conversion() -> None:
     model, images = small_model(CONFIG)
-    before = model.blocks[0].attn.relation.log_tau.detach().clone()
+    relation = with_tau(model.blocks[0].attn.relation)
+    before = relation.log_tau.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(3):
         logits = model(normalise(torch.from_numpy(images), Preprocess(CONFIG.image_size)))
         F.cross_entropy(logits, torch.arange(3)).backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert (model.blocks[0].attn.relation.log_tau != before).all()
+    assert bool((relation.log_tau != before).all())
     network = from_model(model)
     want = integer.watch(network, images)
     logits, trace = TorchExecutor(network).watch(torch.from_numpy(images))
@@ -61,7 +63,7 @@ def test_time_constants_start_where_attention_is_a_softmax() -> None:
     calibrate(model, torch.randn(4, 3, config.image_size, config.image_size))
     attn = model.blocks[0].attn
     softmax = math.sqrt(config.head_width) / float(required(attn.qk).step.detach()) ** 2
-    assert (attn.relation.log_tau - math.log(softmax)).abs().max() < SEARCH_STEP
+    assert (with_tau(attn.relation).log_tau - math.log(softmax)).abs().max() < SEARCH_STEP
 
 
 def test_a_table_ends_where_affinities_do() -> None:

@@ -162,7 +162,7 @@ def _recorded(network: Network, block: int, trace: Trace) -> npt.NDArray[np.floa
     q, k = (integer.split_heads(trace[block, point], config.heads) for point in ("q", "k"))
     ones = np.broadcast_to(np.eye(config.tokens, dtype=np.int8), (1, config.heads, config.tokens, config.tokens))
     affinity, mass = integer_attention(q, k, ones, network.tables[block], None, network.compared_by)
-    return np.ldexp(affinity[0].astype(np.float64), -pow2_exponent(mass[0])[..., None])
+    return np.asarray(np.ldexp(affinity[0].astype(np.float64), -pow2_exponent(mass[0])[..., None]))
 
 
 def attention_of(network: Network) -> AttentionSource:
