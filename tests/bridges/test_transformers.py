@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import lapis
+from lapis.cli import main
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, load_backbone
 from lapis.nn.pretrained import import_beside_torchvision
@@ -190,6 +191,14 @@ def test_class_names_and_preprocessing_come_from_the_folder(tmp_path: Path) -> N
     opened = lapis.load(tmp_path)
     assert opened.class_names == tuple(f"thing {number}" for number in range(CLASSES))
     assert opened.preprocess == lapis.Preprocess(SIZE, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", 0.8)
+
+
+def test_a_folder_is_start_and_teacher_of_a_training(tmp_path: Path) -> None:
+    make("vit", num_labels=10).save_pretrained(tmp_path / "dense")
+    sizes = [f"model.image_size={SIZE}", f"model.patch_size={PATCH}", f"model.width={WIDTH}", f"model.depth={DEPTH}"]
+    changes = [*sizes, f"model.heads={HEADS}", "model.mlp_ratio=4", "distill.feature=0", "optim.epochs=0.02"]
+    words = ["train", "smoke", "--out", str(tmp_path / "run"), "--quiet", *(f"--set={change}" for change in changes)]
+    assert main([*words, "--start", str(tmp_path / "dense"), "--teacher", str(tmp_path / "dense")]) == 0
 
 
 def test_the_pipeline_names_an_image(images: Tensor) -> None:

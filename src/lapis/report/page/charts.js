@@ -433,8 +433,7 @@ Charts.energy = (host, { rows, label }) => {
     if (row.ours > 0 && row.dense > 0)
       Charts.make("line", { x1: x(row.ours), x2: x(row.dense), y1: y, y2: y, class: "saving" }, svg);
     if (row.dense > 0) Charts.make("circle", { cx: x(row.dense), cy: y, r: 5.5, class: "dense-dot" }, svg);
-    if (row.quantized > 0)
-      Charts.make("circle", { cx: x(row.quantized), cy: y, r: 5.5, class: "quantized-dot" }, svg);
+    if (row.quantized > 0) Charts.make("circle", { cx: x(row.quantized), cy: y, r: 5.5, class: "quantized-dot" }, svg);
     if (row.ours > 0)
       Charts.make("rect", { x: x(row.ours) - 5.5, y: y - 5.5, width: 11, height: 11, class: "ours-dot" }, svg);
     const says = row.ours > 0 ? (row.quantized > 0 ? `${Charts.number(row.quantized / row.ours, 2)}×` : "") : "free";

@@ -197,7 +197,11 @@ Lapis.Summary = class {
     const line = (tag, cells) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
     const count = (part) => (part.count ? Math.round(part.count).toLocaleString("en") : "–");
     byId("energy-table").replaceChildren(
-      element("thead", {}, line("th", ["operator", "mJ", "quantized mJ", "dense mJ", "operations", "dense operations", "kind"])),
+      element(
+        "thead",
+        {},
+        line("th", ["operator", "mJ", "quantized mJ", "dense mJ", "operations", "dense operations", "kind"]),
+      ),
       element(
         "tbody",
         {},
