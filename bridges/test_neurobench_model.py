@@ -15,8 +15,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from lapis import models
-from lapis.deploy import integer, simulate
+from lapis.deploy import integer
 from lapis.deploy.network import Network
+from lapis.deploy.simulate import simulate
 from lapis.errors import LapisError
 from lapis.pack import pack
 from tests.docs.given import make

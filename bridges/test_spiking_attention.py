@@ -23,9 +23,8 @@ from spikingjelly.activation_based.layer import Linear
 from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterMode, SynOpCounter
 
 from lapis.config import Coding, CodingByPoint, MinCodeByPoint
-from lapis.deploy import simulate
 from lapis.deploy.network import Layer, Network
-from lapis.deploy.simulate import follow_neuron, integrate, mix, relate
+from lapis.deploy.simulate import follow_neuron, integrate, mix, relate, simulate
 from lapis.energy.counts import deliveries
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, calibrate

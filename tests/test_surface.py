@@ -35,7 +35,7 @@ SURFACE: dict[str, set[str]] = {
         "replace_attention", "save_network", "shift_to_unsigned",
     },
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},
-    "lapis.deploy": {"Events", "Network", "run", "simulate", "watch"},
+    "lapis.deploy": {"Network", "run", "watch"},
     "lapis.convert": {"DeployedEvaluator", "Executor", "TorchExecutor", "from_model", "to_model", "verify"},
     "lapis.pack": {"PackedFile", "is_packed", "load", "pack", "save"},
     "lapis.models": {"KINDS", "Model", "list_models", "load"},

@@ -25,7 +25,6 @@ from lapis._util.hints import install_command
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import Network, check_class_names
-from lapis.energy import load_tally
 from lapis.errors import LapisError
 from lapis.pack.reader import PackedFile, read_metadata
 from lapis.preprocess import Interpolation, Preprocess, image_format
@@ -150,6 +149,8 @@ class Model:
         file = self.path.parent / runs.ACTIVITY_FILE
         if not file.is_file():
             return {}
+        from lapis.energy import load_tally
+
         tally, config = load_tally(file)
         if config != self.config or tally.blocks() != self.config.depth:
             return {}

@@ -210,6 +210,8 @@ def decode_image(data: bytes, where: str) -> Pixels:
 
 def _formats(data: bytes) -> tuple[str, ...]:
     """The formats that are tried; HEIF where a plugin such as pillow-heif is there for it."""
+    if image_format(data[:16]) in ("JPEG", "PNG"):
+        return ("JPEG", "PNG")  # the other plugins of Pillow are slow to import
     Image.init()
     known = tuple(name for name in FORMATS if name in Image.OPEN)
     if image_format(data[:16]) != "HEIC":

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from lapis import relations
 from lapis.config import CodingByPoint, LapisConfig
 from lapis.convert import TorchExecutor, from_model, to_model
-from lapis.deploy import integer, simulate
+from lapis.deploy import integer
 from lapis.deploy.network import check_deployable
+from lapis.deploy.simulate import simulate
 from lapis.energy import estimate
 from lapis.errors import LapisError
 from lapis.nn import DistanceRelation, LapisViT, Relation, TableRelation, calibrate, load_network, register_relation

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 
 PACKAGE = "lapis-snn"
@@ -46,6 +45,8 @@ def _clone() -> Path | None:
 
 
 def _requirements(extra: str) -> list[str]:
+    from importlib import metadata  # slow to import, and rarely needed
+
     try:
         lines = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import Any
 
 from lapis._util.terminal import echo, escape_control
 
@@ -20,31 +18,22 @@ class Display:
     def __init__(self, name: str, total: int, done: int = 0, quiet: bool = False) -> None:
         name = escape_control(name)
         self.name, self.total, self.quiet = name, total, quiet
-        self.console = Console(stderr=True)
         self.started, self.first, self.last_line = time.monotonic(), done, 0.0
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-            disable=quiet or not self.console.is_terminal,
-            # What is printed meanwhile goes above the bar, unless it goes into a file or a pipe.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        self.task = self.bar.add_task(name, total=total, completed=done, note="")
+        # rich takes a while to import, and is not needed where nobody looks.
+        self.bar = None if quiet or not sys.stderr.isatty() else _bar()
+        self.task = None if self.bar is None else self.bar.add_task(name, total=total, completed=done, note="")
 
     def __enter__(self) -> Display:
-        self.bar.start()
+        if self.bar is not None:
+            self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.bar is not None:
+            self.bar.stop()
 
     def update(self, done: int, note: str = "") -> None:
-        if self.console.is_terminal:
+        if self.bar is not None:
             self.bar.update(self.task, completed=done, note=note)
             return
         now = time.monotonic()
@@ -59,7 +48,31 @@ class Display:
         """Print a separate line above the bar."""
         if self.quiet:
             return
-        if self.console.is_terminal:
+        if self.bar is not None:
             self.bar.console.print(escape_control(line), highlight=False, markup=False)
         else:
             echo(line, error=True)
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=Console(stderr=True),
+        # What is printed meanwhile goes above the bar, unless it goes into a file or a pipe.
+        redirect_stdout=sys.stdout.isatty(),
+    )

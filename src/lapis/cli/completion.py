@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 import lapis
 from lapis import assets
 from lapis.config import PRESETS
-from lapis.energy import tables
 
 
 class Named(click.ParamType):  # type: ignore[type-arg]
@@ -40,4 +39,3 @@ MODEL = Named("model", assets.names, files=True)
 MODEL_OR_PRESET = Named("model", lambda: [*assets.names(), *sorted(PRESETS)], files=True)
 PRESET = Named("preset", lambda: sorted(PRESETS))
 RECIPE = Named("recipe", recipe_names)
-COSTS = Named("costs", tables, files=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from rich.console import Console
 
 from lapis import models
 from lapis._util import overrides
@@ -15,8 +16,8 @@ from lapis._util import run_layout as runs
 from lapis._util.files import check_target, write_text
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
-from lapis.cli.completion import COSTS, MODEL_OR_PRESET
-from lapis.cli.options import PATH, TableConsole, force_option, json_option
+from lapis.cli.completion import MODEL_OR_PRESET, Named
+from lapis.cli.options import PATH, force_option, json_option
 from lapis.config import PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
@@ -62,7 +63,11 @@ BATCH = 32
     help=f"What is counted: {', '.join(CONVENTIONS)}, gates.",
 )
 @click.option(
-    "--costs", type=COSTS, default="45nm", show_default=True, help=f"Picojoules: {', '.join(tables())}, or a JSON file."
+    "--costs",
+    type=Named("costs", tables, files=True),
+    default="45nm",
+    show_default=True,
+    help=f"Picojoules: {', '.join(tables())}, or a JSON file.",
 )
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--network", type=PATH, help="Price another spiking network: a JSON file.")
@@ -242,3 +247,19 @@ def _heading(model: str | None, config: LapisConfig) -> str:
         f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
         f"T={config.window}, W{config.weight_bits}, {config.row_scale} rows, readout {config.readout}"
     )
+
+
+# In a narrow terminal or a pipe, rich would cut off digits of tables.
+TABLE_WIDTH = 110
+
+
+class TableConsole(Console):
+    """Standard output, wide enough for the tables."""
+
+    def __init__(self) -> None:
+        # Without markup: a name may hold brackets.
+        super().__init__(highlight=False, markup=False, width=max(Console().width, TABLE_WIDTH))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Let `lapis.cli.main` end the command; rich would exit with 1, which means that a check failed."""
+        raise BrokenPipeError

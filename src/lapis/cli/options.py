@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
 
 from lapis._util.terminal import echo
 from lapis.data.image_sources import names_images
@@ -17,8 +16,6 @@ from lapis.models import DEFAULT_MODEL, require_torch
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PATH = click.Path(path_type=Path)
-# In a narrow terminal or a pipe, rich would cut off digits of tables.
-TABLE_WIDTH = 110
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -69,15 +66,3 @@ def split_model(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     if not words or names_images(words[0]):
         return DEFAULT_MODEL, words
     return words[0], words[1:]
-
-
-class TableConsole(Console):
-    """Standard output, wide enough for the tables."""
-
-    def __init__(self) -> None:
-        # Without markup: a name may hold brackets.
-        super().__init__(highlight=False, markup=False, width=max(Console().width, TABLE_WIDTH))
-
-    def on_broken_pipe(self) -> NoReturn:
-        """Let `lapis.cli.main` end the command; rich would exit with 1, which means that a check failed."""
-        raise BrokenPipeError

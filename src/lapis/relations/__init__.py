@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from lapis.errors import LapisError
@@ -208,7 +207,9 @@ def register(rule: Rule) -> None:
 def rule_of(name: Any) -> Rule:
     """The rule of a relation; the module of an installed package that offers the name is imported first."""
     if isinstance(name, str) and name not in _RULES:
-        for offered in entry_points(group=ENTRY_POINTS, name=name):
+        for offered in _offered():
+            if offered.name != name:
+                continue
             try:
                 offered.load()
             except Exception as error:  # another package's module may raise anything
@@ -224,9 +225,16 @@ def rule_of(name: Any) -> Rule:
 
 def names() -> list[str]:
     """Every relation that can be trained: the built-in ones first, then those of other packages."""
-    offered = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    offered = {point.name for point in _offered()}
     others = (offered | _RULES.keys()) - set(_BUILT_IN)
     return [*(name for name in _BUILT_IN if _RULES[name].trained), *sorted(others)]
+
+
+def _offered() -> Any:
+    """The entry points of installed packages; looking for them takes a while, and built-in relations need none."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINTS)
 
 
 def _place(rule: Rule) -> str:
