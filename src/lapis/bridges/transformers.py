@@ -50,13 +50,7 @@ class TimeConstants(nn.Module):
 
 
 def lapis_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    **_: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0, **_: Any
 ) -> tuple[Tensor, Tensor]:
     """The readout (B, N, H, C) and the weights (B, H, N, N), as transformers asks for them.
 
@@ -71,9 +65,9 @@ def lapis_attention(
     # Distance, exponential and row sums stay in float32.
     with torch.autocast(query.device.type, enabled=False):
         q, k, v = query.float(), key.float(), value.float()
-        bias = attention_mask
-        if bias is not None:
-            bias = torch.where(bias, 0.0, -torch.inf) if bias.dtype == torch.bool else bias.float()
+        bias = mask
+        if mask is not None:
+            bias = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask.float()
         if relation.finding:
             relation.find(q, k, v, bias)
         if not torch.compiler.is_compiling() and bool(relation.log_tau.isnan().any()):
