@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lapis import Session, deploy, models, pack
+from lapis.deploy.simulate import simulate
 from lapis.train import load_recipe, train
 
 # The smoke recipe as it is deployed: shifts for divisions, a spike-coded readout, 6-bit weights.
@@ -36,7 +37,7 @@ def main() -> None:
     size = network.config.image_size
     pixels = np.random.default_rng(0).integers(0, 256, (CHECKED, size, size, 3), dtype=np.uint8)
     expected = deploy.watch(network, pixels).trace
-    simulated = deploy.simulate(network, pixels)
+    simulated = simulate(network, pixels)
     for name, trace in {"spikes": simulated.trace, "engine": Session(file).watch(pixels).trace}.items():
         differing = sum(int((trace[point] != expected[point]).sum()) for point in expected)
         codes = sum(expected[point].size for point in expected)

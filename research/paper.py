@@ -129,7 +129,8 @@ def figures() -> list[PaperFigure]:
     w6 = estimate(deployed_preset("lapis_large", W6), large.w6)
     base_w32 = estimate(deployed_preset("lapis_base", FLOAT_WEIGHTS), base.w32)
     base_w6 = estimate(deployed_preset("lapis_base", W6), base.w6)
-    pairs = w32.config.depth * counts.pairs(w32.config)
+    config = deployed_preset("lapis_large", FLOAT_WEIGHTS)
+    pairs = config.depth * counts.pairs(config)
     return [
         PaperFigure("Lapis-L dense, whole model", "283.15", "mJ", w32.dense_energy_mj),
         PaperFigure(

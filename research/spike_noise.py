@@ -14,6 +14,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,7 @@ class NoisyCoding:
 def noisy_executor(network: Network, noise: Noise) -> TorchExecutor:
     """The network in torch, with noise on its codes."""
     executor = TorchExecutor(network)
+    half: Any
     for half in executor.halves:
         if isinstance(half, AttentionExecutor):
             half.ranges = {point: NoisyCoding(c, noise, half.index, point) for point, c in half.ranges.items()}

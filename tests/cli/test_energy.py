@@ -100,8 +100,8 @@ def test_per_block_prints_every_block() -> None:
 
 def test_conventions_and_costs_are_chosen_by_name_or_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    costs = load_costs().fields["costs"] | {"integer_accumulate": {"cost": 0.2, "source": "a test"}}
-    path.write_text(json.dumps(load_costs().fields | {"name": "mine", "costs": costs}))
+    costs = dict(load_costs().fields["costs"]) | {"integer_accumulate": {"cost": 0.2, "source": "a test"}}
+    path.write_text(json.dumps(dict(load_costs().fields) | {"name": "mine", "costs": costs}))
     content = _json(*LARGE, "--convention", "synaptic", "--costs", str(path), "--memory", "each", "--compare")
     assert content["convention"] == "synaptic"
     assert content["costs"]["name"] == "mine"

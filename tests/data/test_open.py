@@ -102,7 +102,9 @@ def test_images_set_aside_are_fixed_disjoint_complete_and_of_every_class() -> No
     pixels = np.arange(500).astype(">u2").view(np.uint8).reshape(500, 1, 2, 1).repeat(3, axis=3)
     train, held = set_aside(ArrayImages(pixels, labels, tuple("abcdefghij")), 50)
     assert np.bincount(held.labels).tolist() == [5] * 10
-    numbers = [[int.from_bytes(part.read(at)[0, :, 0].tobytes()) for at in range(len(part))] for part in (train, held)]
+    numbers = [
+        [int.from_bytes(part.read(at)[0, :, 0].tobytes(), "big") for at in range(len(part))] for part in (train, held)
+    ]
     assert sorted(numbers[0] + numbers[1]) == list(range(500))
     # Every tenth of a class, in the order of the files.
     assert numbers[1] == sorted(int(at) for label in range(10) for at in np.flatnonzero(labels == label)[::10])

@@ -50,7 +50,7 @@ def test_spikes_count_in_every_step_and_real_inputs_once(tmp_path: Path) -> None
     path = _file(tmp_path)
     square = 2 * TOKENS * WIDTH**2
     for name in ("paper", "lenient", "synaptic"):
-        rows = _rows(path, name)
+        rows: dict[str, Any] = _rows(path, name)
         assert rows["qkv"] == ("accumulate", pytest.approx(0.25 * STEPS * 3 * square))
         assert rows["fc2"] == ("accumulate", pytest.approx(0.1 * STEPS * 4 * square))
         assert rows["value"] == ("accumulate", pytest.approx(0.5 * STEPS * 2 * TOKENS**2 * WIDTH))

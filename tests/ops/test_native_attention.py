@@ -133,7 +133,9 @@ def test_dot_products_of_any_shape_are_exact(
     true = integer_reference.integer_attention(q, k, v, tables, compared_by="dot")
     made = native.integer_attention(q - low, k - low, v, tables, zero_code=-low)
     of_tensors = integer_eager.integer_attention(
-        *(torch.from_numpy(x.astype(np.float32)) for x in (q, k, v)),
+        torch.from_numpy(q.astype(np.float32)),
+        torch.from_numpy(k.astype(np.float32)),
+        torch.from_numpy(v.astype(np.float32)),
         AffinityTables(torch.from_numpy(tables.table.astype(np.float64)), torch.zeros((2, size), dtype=torch.int64)),
         compared_by="dot",
     )
@@ -150,8 +152,8 @@ def test_the_largest_codes_overflow_no_dot_product(isa: str, q_code: int, k_code
     k[..., ::3, :] = 1
     tables = first_row(*leak_table(*leak_factor([1e5]), 40_000), AFFINITY_BITS)
     for zero_code in (0, 64, 127):
-        signed = (x.astype(np.int64) - zero_code for x in (q, k))
-        true = integer_reference.integer_attention(*signed, np.minimum(k, 15), tables, compared_by="dot")
+        q_codes, k_codes = q.astype(np.int64) - zero_code, k.astype(np.int64) - zero_code
+        true = integer_reference.integer_attention(q_codes, k_codes, np.minimum(k, 15), tables, compared_by="dot")
         made = native.integer_attention(q, k, np.minimum(k, 15), tables, zero_code=zero_code)
         assert all(np.array_equal(a, b) for a, b in zip(made, true, strict=True))
 

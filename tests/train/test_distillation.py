@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from lapis import Session, models
+from lapis import Session
 from lapis.data.unlabelled import find_images, load_list
 from lapis.errors import LapisError
 from lapis.nn import import_timm
@@ -100,11 +99,6 @@ def test_a_goal_adds_a_stage_that_silences_values(
     )
     assert after < before
     assert list(rare.summaries) == ["blocks", "silence", "whole"]
-    # The source is the same network in other axes.
-    turned, source = models.load(rare.plan.folder / "rotated.safetensors").torch(), models.load(dense).torch()
-    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert not torch.equal(turned.patch_embed.proj.weight, source.patch_embed.proj.weight)
-    torch.testing.assert_close(turned.eval()(images), source.eval()(images), rtol=1e-3, atol=1e-3)
 
 
 def test_a_timm_like_module_is_taken_from_memory(photos: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lapis_zoo.steps import straight_through
 LN2 = math.log(2.0)
 
 
-class Laplacian2(TableRelation, DistanceRelation):
+class Laplacian2(TableRelation, DistanceRelation):  # type: ignore[misc]  # it folds as a table
     """A_ij = 2**-floor(D_ij / m_h + 1/2), D the l1 distance of codes; m_h = tau_h ln 2 is the distance that halves A.
 
     floor has the slope 1. tau is found and learned as the Laplacian's.

@@ -54,7 +54,8 @@ def split_images(paths: Sequence[Path], classes: Sequence[str], seed: int = 0) -
     """Hold some of the images aside, drawn by `seed`; labels are 0 until `save_list` knows the answers."""
     order = np.random.default_rng(seed).permutation(len(paths))
     held = max(1, min(MOST_HELD, round(HELD_SHARE * len(paths))))
-    return UnlabelledImages(*(_images([paths[i] for i in part], classes) for part in (order[held:], order[:held])))
+    train, aside = (_images([paths[i] for i in part], classes) for part in (order[held:], order[:held]))
+    return UnlabelledImages(train, aside)
 
 
 def drop_unreadable(images: UnlabelledImages, progress: Callable[[int], None]) -> UnlabelledImages:

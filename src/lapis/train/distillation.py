@@ -29,16 +29,14 @@ from lapis.data.images import FileImages, Images
 from lapis.data.loader import Augment, TestBatches
 from lapis.data.unlabelled import UnlabelledImages, drop_unreadable, find_images, load_list, save_list, split_images
 from lapis.errors import LapisError
-from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
 from lapis.nn.pixels import normalise
-from lapis.nn.symmetry import rotate_basis
 from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes, choose_device
 from lapis.train.loop import train_or_resume
 from lapis.train.objective import block_errors, load_teacher, make_objective
 from lapis.train.plan import normalisation_name
-from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Precision, Recipe, Sparsity
+from lapis.train.recipe import SIGNED, Checkpointing, Data, Distill, Optim, Precision, Recipe, Sparsity, TrainingStage
 from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
 from lapis.train.step import step_seconds
@@ -65,7 +63,7 @@ Logits = npt.NDArray[np.float32]
 class Stage:
     """How one stage trains: blocks alone or as a whole, the learning rate, the usual steps, its share of the time."""
 
-    trains: str
+    trains: TrainingStage
     rate: float
     steps: int
     share: float
@@ -267,8 +265,6 @@ def _plan(
 ) -> tuple[DistillPlan, dict[str, Any]]:  # fmt: skip
     """The plan that `folder` holds, or a new one from the measured time of a step."""
     source, goal, settings = chosen["source"], chosen["goal"], tuple(chosen["settings"])
-    if goal is not None:
-        source = _rotated(source, folder, images.train, processes)
     file = folder / PLAN_FILE
     if file.is_file():
         saved = read_json(file)
@@ -293,17 +289,6 @@ def _plan(
         report("plan", f"{stage}: {count} steps of {BATCH} images, {count * measured['seconds'][stage] / 60:.0f} min")
     report("plan", f"about {plan.minutes:.0f} minutes and {plan.memory_gb:.1f} GB of memory in all")
     return plan, before
-
-
-def _rotated(source: str, folder: Path, images: Images, processes: Processes) -> str:
-    """The same dense network in axes in which few values are large, which silence harms less."""
-    file = folder / ROTATED_FILE
-    if not file.is_file():
-        opened = models.load(source)
-        model, preprocess = opened.torch().to(processes.device), dense_preprocess(opened)
-        rotate_basis(model, _probe_images(images, preprocess, PROBED).to(processes.device))
-        save_network(file, model, {"preprocess": preprocess.to_dict(), "class_names": list(images.classes)})
-    return str(file)
 
 
 def _steps(names: Sequence[str], seconds: dict[str, float], minutes: float | None) -> dict[str, int]:

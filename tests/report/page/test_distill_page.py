@@ -42,7 +42,7 @@ def test_networks_that_agree_on_all_images_say_so(
     distill_results: DistillResults, tmp_path: Path, open_file: Callable[..., Any]
 ) -> None:
     answers = distill_results.answers
-    evaluation = replace(answers.evaluation, correct=answers.evaluation.images)
+    evaluation = replace(answers.evaluation, top1_correct=answers.evaluation.images)
     same = replace(answers, labels=answers.predicted, evaluation=evaluation)
     about = {**distill_results.about, "labelled": None, "unreadable": []}
     write_distill_page(tmp_path / "m.html", replace(distill_results, answers=same, about=about))

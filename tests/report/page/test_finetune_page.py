@@ -60,7 +60,7 @@ def test_a_network_without_mistakes_says_so(
     right = replace(
         answers,
         labels=answers.predicted,
-        evaluation=replace(answers.evaluation, correct=answers.evaluation.images),
+        evaluation=replace(answers.evaluation, top1_correct=answers.evaluation.images),
     )
     write_finetune_page(tmp_path / "report.html", replace(results, answers=right))
     page = open_file(tmp_path / "report.html")
