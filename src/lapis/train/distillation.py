@@ -41,12 +41,7 @@ from lapis.train.run_lock import lock_folder
 from lapis.train.start import prepare_student
 from lapis.train.step import step_seconds
 
-PLAN_FILE, LIST_FILE, SOURCE_FILE, ROTATED_FILE = (
-    "plan.json",
-    "images.json",
-    "source.safetensors",
-    "rotated.safetensors",
-)
+PLAN_FILE, LIST_FILE, SOURCE_FILE = "plan.json", "images.json", "source.safetensors"
 # How near a network is to the dense one: the calibrated network in the folder, a trained one in that of its stage.
 NEARNESS_FILE, LOGITS_FILE = "nearness.json", "dense_logits.npy"
 BATCH = 32
