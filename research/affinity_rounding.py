@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="Folder with CIFAR-10.")
     images = spread(open_images(parser.parse_args().data, "test"), IMAGES)
     preprocess = models.load("lapis_tiny.cifar10_dense").preprocess
-    pixels = np.stack([preprocess.resize(images.read(index)) for index in range(len(images))])
+    pixels = np.stack([preprocess.resize(images[index]) for index in range(len(images))])
     wide = answers(pixels, AFFINITY_BITS, nearest)
     print("bits", *WIDTHS)
     for name, read in ROUNDINGS.items():

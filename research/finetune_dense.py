@@ -19,7 +19,7 @@ from lapis import models
 from lapis.data.class_folders import open_class_folders
 from lapis.nn.checkpoint import save_network
 from lapis.train.distillation import dense_preprocess
-from lapis.train.head import fit_head
+from lapis.train.finetune import fit_head
 from lapis.train.loop import train
 from lapis.train.plan import Choices, make_plan
 from lapis.train.start import start_network

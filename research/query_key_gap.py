@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="packed files, packaged names or runs")
     names = parser.parse_args().models
     images = packaged_images()
-    pixels = [images.read(index) for index in range(IMAGES)]
+    pixels = [images[index] for index in range(IMAGES)]
     for name in names:
         session = Session(name)
         depth, window, trace = session.config.depth, session.config.window, session.watch(pixels).trace

@@ -22,7 +22,7 @@ ASSETS = Path(__file__).parents[1] / "src" / "lapis" / "assets"
 def main(folder: str) -> None:
     images = open_images(Path(folder), "train", "cifar10")
     chosen = np.sort(np.concatenate([np.flatnonzero(images.labels == label)[:PER_CLASS] for label in range(10)]))
-    pixels = np.stack([images.read(int(index)) for index in chosen])
+    pixels = np.stack([images[int(index)] for index in chosen])
     tiles = pixels.reshape(-1, TILES, SIDE, SIDE, 3).swapaxes(1, 2).reshape(-1, TILES * SIDE, 3)
     Image.fromarray(tiles).save(ASSETS / "cifar10_train_sample.webp", lossless=True, quality=100, method=6, exact=True)
     digits = "".join(str(label) for label in images.labels[chosen])

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lapis import models
-from lapis.data.images import ByIndex, match_classes, spread
+from lapis.data.images import match_classes, spread
 from lapis.data.open import open_images
 from lapis.runtime import Session, evaluate_session
 
@@ -39,7 +39,7 @@ def measure(model: str, folder: Path, share: float, limit: int | None) -> dict[s
         scores.append((rows / rows.sum(axis=1, keepdims=True)).max(axis=1))
         right.append(logits.argmax(axis=1) == images.labels[indices])
 
-    evaluate_session(Session(model), ByIndex(images), images.labels, answered=note)
+    evaluate_session(Session(model), images, images.labels, answered=note)
     every, hits = np.concatenate(scores), np.concatenate(right)
     found = threshold(every, hits, share)
     return {

@@ -103,7 +103,7 @@ def test_folders_of_something_else_beside_the_classes_do_not_disturb(tmp_path: P
 
 def test_images_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     own = open_class_folders(write(tmp_path, {"a": 5, "b": 5}))
-    assert unreadable(own.train) == []
+    assert unreadable(own.train) == {}
     own.train.paths[2].write_bytes(b"no image")
-    (line,) = unreadable(own.train)
+    (line,) = unreadable(own.train).values()
     assert str(own.train.paths[2]) in line

@@ -35,14 +35,14 @@ def test_folders_named_by_number_are_the_class(tmp_path: Path) -> None:
     images = open_images(tmp_path, "test")
     assert images.labels.tolist() == [0, 0, 7, 7]
     assert len(images.classes) == 8
-    assert int(images.read(2)[0, 0, 0]) == 10
+    assert int(images[2][0, 0, 0]) == 10
 
 
 def test_named_folders_count_in_sorted_order(tmp_path: Path) -> None:
     write_tree(tmp_path / "train", ["zebra", "ant"])
     images = open_images(tmp_path, "train")
     assert images.classes == ("ant", "zebra")
-    assert [int(images.read(index)[0, 0, 0]) for index in range(4)] == [10, 11, 0, 1]
+    assert [int(images[index][0, 0, 0]) for index in range(4)] == [10, 11, 0, 1]
 
 
 def test_training_images_are_never_taken_from_an_unmarked_folder(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_damaged_image_is_an_error_with_its_path(tmp_path: Path, damage: bytes
     write_tree(tmp_path, ["0"])
     (tmp_path / "0" / "0.png").write_bytes(damage)
     with pytest.raises(UnreadableImageError, match=r"0/0\.png"):
-        open_images(tmp_path, "test").read(0)
+        open_images(tmp_path, "test")[0]
 
 
 def test_an_empty_or_missing_folder_says_how_to_get_data(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_pipe_among_images_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "0" / "2.png")
     images = open_images(tmp_path, "test")
     with pytest.raises(UnreadableImageError, match="not a file"):
-        images.read(2)
+        images[2]
     *good, bad = find_sources([str(tmp_path)])
     assert [picture.read().shape for picture in good] == [(5, 7, 3)] * 2
     with pytest.raises(UnreadableImageError, match="not a file"):
@@ -103,7 +103,7 @@ def test_images_set_aside_are_fixed_disjoint_complete_and_of_every_class() -> No
     train, held = set_aside(ArrayImages(pixels, labels, tuple("abcdefghij")), 50)
     assert np.bincount(held.labels).tolist() == [5] * 10
     numbers = [
-        [int.from_bytes(part.read(at)[0, :, 0].tobytes(), "big") for at in range(len(part))] for part in (train, held)
+        [int.from_bytes(part[at][0, :, 0].tobytes(), "big") for at in range(len(part))] for part in (train, held)
     ]
     assert sorted(numbers[0] + numbers[1]) == list(range(500))
     # Every tenth of a class, in the order of the files.

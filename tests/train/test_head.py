@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from lapis.data.images import ArrayImages
 from lapis.nn.pixels import normalise
 from lapis.preprocess import Preprocess
-from lapis.train.head import PENALTY, _regress, fit_head
+from lapis.train.finetune import PENALTY, _regress, fit_head
 from tests.networks import small_config, small_model
 
 

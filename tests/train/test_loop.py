@@ -145,9 +145,9 @@ def test_mixed_precision_trains_and_every_augmentation_is_on(tmp_path: Path, mic
 
 def test_the_smoke_recipe_tests_on_images_that_it_did_not_see(micro: Micro, alone: Processes, tmp_path: Path) -> None:
     run = Run(micro("data.limit=0", "data.test_limit=0"), None, tmp_path, alone, quiet=True)
-    seen = {run.train_images.read(index).tobytes() for index in range(len(run.train_images))}
+    seen = {run.train_images[index].tobytes() for index in range(len(run.train_images))}
     assert len(seen) == len(run.train_images) == 320
-    assert not any(run.evaluation_images.read(index).tobytes() in seen for index in range(len(run.evaluation_images)))
+    assert not any(run.evaluation_images[index].tobytes() in seen for index in range(len(run.evaluation_images)))
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -159,10 +159,10 @@ def test_a_run_is_evaluated_on_training_images_that_no_seed_chooses(
     recipe = micro(*everything, "data.validate=40", f"seed={seed}", "optim.epochs=0.25")
     run = Run(recipe, None, tmp_path, alone, quiet=True)
     both = (run.train_images, run.evaluation_images)
-    parts = [[images.read(index).tobytes() for index in range(len(images))] for images in both]
+    parts = [[images[index].tobytes() for index in range(len(images))] for images in both]
     assert [len(part) for part in parts] == [280, 40]
-    assert sorted(parts[0] + parts[1]) == sorted(whole.read(index).tobytes() for index in range(len(whole)))
-    assert parts[1][0] == set_aside(whole, 40)[1].read(0).tobytes()
+    assert sorted(parts[0] + parts[1]) == sorted(whole[index].tobytes() for index in range(len(whole)))
+    assert parts[1][0] == set_aside(whole, 40)[1][0].tobytes()
     summary = run_micro(recipe, tmp_path / "run")
     assert (summary["images"], summary["evaluated"]) == (40, "validation")
     assert run_micro(recipe, tmp_path / "run", resume=True) == summary

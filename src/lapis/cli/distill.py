@@ -24,7 +24,7 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.convert.verification import Executor, spiking_executor, verify
-from lapis.data.images import ByIndex, FileImages, Images, match_classes
+from lapis.data.images import FileImages, Images, match_classes
 from lapis.data.open import open_images, resized_batches
 from lapis.deploy.simulate import Events
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EXIT_OK, LapisError
@@ -206,9 +206,7 @@ def _accuracies(session: Session, opened: Model, images: Images, quiet: bool) ->
 
     preprocess = dense_preprocess(opened)
     with Display("labelled", 2 * len(images), quiet=quiet) as display:
-        ours = evaluate_session(
-            session, ByIndex(images), images.labels, progress=lambda done, count: display.update(done)
-        )
+        ours = evaluate_session(session, images, images.labels, progress=lambda done, count: display.update(done))
         dense = evaluate(
             DeployedEvaluator(opened.torch(), preprocess),
             TestBatches(images, preprocess, 50),

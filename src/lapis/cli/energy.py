@@ -214,7 +214,7 @@ def measured(model: str, data: str | None) -> tuple[LapisConfig, Tally, str]:
     session, tally = Session(opened.network), Tally()
     for start in range(0, len(images), BATCH):
         part = range(start, min(start + BATCH, len(images)))
-        tally.add(session.watch([images.read(index) for index in part]).trace)
+        tally.add(session.watch([images[index] for index in part]).trace)
     return session.config, tally, source
 
 

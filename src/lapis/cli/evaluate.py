@@ -24,7 +24,7 @@ from lapis.cli.options import (
 )
 from lapis.config import LapisConfig
 from lapis.config import preset as preset_config
-from lapis.data.images import ArrayImages, ByIndex, Images, match_classes, spread
+from lapis.data.images import ArrayImages, Images, match_classes, spread
 from lapis.data.open import open_images, resolve_data
 from lapis.deploy.network import Network
 from lapis.energy import energy_of
@@ -141,7 +141,7 @@ def _packed(opened: Model, images: Images, settings: Settings, display: Display)
     digest = hashlib.sha256()
     scores = evaluate_session(
         session,
-        ByIndex(images),
+        images,
         images.labels,
         settings.batch,
         lambda done, count: display.update(done),

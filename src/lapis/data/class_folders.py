@@ -126,14 +126,14 @@ def images_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def unreadable(images: Images, progress: Callable[[int], None] = lambda done: None) -> list[str]:
-    """Why images cannot be read, one line each."""
-    found = []
+def unreadable(images: Images, progress: Callable[[int], None] = lambda done: None) -> dict[int, str]:
+    """Why images cannot be read, by their index."""
+    found = {}
     for index in range(len(images)):
         try:
-            images.read(index)
+            images[index]
         except UnreadableImageError as error:
-            found.append(str(error))
+            found[index] = str(error)
         progress(index + 1)
     return found
 

@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class Images(Protocol):
-    """n labelled images; `read(i)` is uint8 (height, width, 3)."""
+    """n labelled images; `images[i]` is uint8 (height, width, 3)."""
 
     @property
     def labels(self) -> Labels: ...
@@ -29,7 +29,7 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, index: int) -> Pixels: ...
+    def __getitem__(self, index: int, /) -> Pixels: ...
 
     def select(self, indices: Indices) -> Images:
         """Some of the images, in the order given."""
@@ -52,7 +52,7 @@ class ArrayImages:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def read(self, index: int) -> Pixels:
+    def __getitem__(self, index: int, /) -> Pixels:
         pixels: Pixels = self.pixels[index]
         return pixels
 
@@ -74,24 +74,11 @@ class FileImages:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def read(self, index: int) -> Pixels:
+    def __getitem__(self, index: int, /) -> Pixels:
         return read_file(self.paths[index])
 
     def select(self, indices: Indices) -> FileImages:
         return FileImages(tuple(self.paths[index] for index in indices), self.labels[indices], self.classes)
-
-
-class ByIndex:
-    """Images as a collection for a session, which resizes them by the packed file's own rule."""
-
-    def __init__(self, images: Images) -> None:
-        self._images = images
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int, /) -> Pixels:
-        return self._images.read(index)
 
 
 def spread(images: Images, count: int) -> Images:

@@ -157,7 +157,7 @@ class TrainBatches:
 
     def _read(self, epoch: int, index: int) -> Pixels:
         """One image from its file, cropped and mirrored."""
-        pixels, augment = self.images.read(index), self.augment
+        pixels, augment = self.images[index], self.augment
         draw = _generator(self.seed, SAMPLE, epoch, index)
         pixels = transforms.random_resized_crop(pixels, self.preprocess.size, augment.smallest_area, draw)
         if draw.uniform() < augment.flip:
@@ -203,8 +203,8 @@ class TestBatches:
 
     def view(self, indices: npt.NDArray[np.int64]) -> PixelBatch:
         """Those images of a part that can be read, resized."""
-        read, resize = self.images.read, self.preprocess.resize
-        pixels, places, bad = _readable(indices, lambda index: resize(read(index)), self.preprocess.size)
+        images, resize = self.images, self.preprocess.resize
+        pixels, places, bad = _readable(indices, lambda index: resize(images[index]), self.preprocess.size)
         labels = np.asarray(self.images.labels[indices[places]], np.int64)
         return PixelBatch(torch.from_numpy(pixels), torch.from_numpy(labels), bad)
 

@@ -107,4 +107,4 @@ def resized_batches(images: Images, preprocess: Preprocess, batch: int) -> Itera
     """Batches of (pixels (n, S, S, 3), labels (n,)), resized for a network."""
     for start in range(0, len(images), batch):
         labels = images.labels[start : start + batch]
-        yield np.stack([preprocess.resize(images.read(start + at)) for at in range(len(labels))]), labels
+        yield np.stack([preprocess.resize(images[start + at]) for at in range(len(labels))]), labels

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lapis._util.files import read_json, write_text
-from lapis.data.class_folders import images_below
+from lapis.data.class_folders import images_below, unreadable
 from lapis.data.images import FileImages
 from lapis.errors import LapisError
 
@@ -60,21 +60,12 @@ def split_images(paths: Sequence[Path], classes: Sequence[str], seed: int = 0) -
 
 def drop_unreadable(images: UnlabelledImages, progress: Callable[[int], None]) -> UnlabelledImages:
     """Without the images that cannot be decoded."""
-    parts, unreadable, done = [], [], 0
-    for part in (images.train, images.held_aside):
-        kept = []
-        for index in range(len(part)):
-            try:
-                part.read(index)
-                kept.append(index)
-            except LapisError as error:
-                unreadable.append(str(error))
-            done += 1
-            progress(done)
-        parts.append(part.select(np.asarray(kept, np.int64)))
-    if not len(parts[0]) or not len(parts[1]):
+    both = (images.train, images.held_aside)
+    bad = [unreadable(both[0], progress), unreadable(both[1], lambda done: progress(len(both[0]) + done))]
+    train, held = (part.select(np.delete(np.arange(len(part)), list(why))) for part, why in zip(both, bad, strict=True))
+    if not len(train) or not len(held):
         raise LapisError("too few of the images can be read; repair them or name other folders")
-    return UnlabelledImages(parts[0], parts[1], tuple(unreadable))
+    return UnlabelledImages(train, held, (*bad[0].values(), *bad[1].values()))
 
 
 def save_list(file: Path, images: UnlabelledImages) -> None:
@@ -96,10 +87,10 @@ def load_list(file: Path) -> UnlabelledImages:
         classes = tuple(map(str, content["classes"]))
         train, held = ([Path(path) for path in content[name]] for name in ("train", "held_aside"))
         answers = np.asarray(content["answers"], np.int64)
-        unreadable = tuple(map(str, content["unreadable"]))
+        left_out = tuple(map(str, content["unreadable"]))
     except (KeyError, TypeError, ValueError) as error:
         raise LapisError(f"{file} is not a list of images that lapis distill wrote ({error}); start anew") from error
-    return UnlabelledImages(_images(train, classes), FileImages(tuple(held), answers, classes), unreadable)
+    return UnlabelledImages(_images(train, classes), FileImages(tuple(held), answers, classes), left_out)
 
 
 def _images(paths: Sequence[Path], classes: Sequence[str]) -> FileImages:

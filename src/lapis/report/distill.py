@@ -53,7 +53,7 @@ def write_distill_page(path: Path, results: DistillResults) -> dict[str, Any]:
     """Write the page and return its facts."""
     shown = facts(results)
     pictures = [
-        data_url(small_picture(results.preprocess.resize(results.held_aside.read(_index(results, place)))))
+        data_url(small_picture(results.preprocess.resize(results.held_aside[_index(results, place)])))
         for place in results.answers.worst(EXAMPLES)
     ]
     data = shown | {"pictures": pictures}

@@ -14,7 +14,7 @@ from PIL import Image
 import lapis
 from lapis._util.metrics import Accuracy, interval95
 from lapis.config import LapisConfig
-from lapis.data.images import ByIndex, FileImages, Images, Labels
+from lapis.data.images import FileImages, Images, Labels
 from lapis.energy import estimate
 from lapis.preprocess import Pixels, Preprocess
 from lapis.report.page.page import data_url, energy_rows, fill, int8_ratio, write_html
@@ -79,9 +79,7 @@ def answer_images(
         exponential = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         rows.append(exponential / exponential.sum(axis=1, keepdims=True))
 
-    evaluation = evaluate_session(
-        session, ByIndex(images), images.labels, progress=progress, watched=watched, answered=note
-    )
+    evaluation = evaluate_session(session, images, images.labels, progress=progress, watched=watched, answered=note)
     places = np.asarray(chosen, np.int64)
     return Answers(evaluation, places, images.labels[places], np.concatenate(rows))
 
@@ -141,7 +139,7 @@ def write_finetune_page(path: Path, results: FineTuneResults) -> dict[str, Any]:
     """Write the page and return its facts."""
     shown = facts(results)
     pictures = [
-        data_url(small_picture(results.preprocess.resize(results.held_out.read(int(results.answers.indices[place])))))
+        data_url(small_picture(results.preprocess.resize(results.held_out[int(results.answers.indices[place])])))
         for place in results.answers.worst(MISTAKES)
     ]
     data = shown | {"pictures": pictures, "shown_classes": SHOWN_CLASSES}

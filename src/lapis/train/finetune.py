@@ -1,5 +1,8 @@
 """Fine-tune a network on a folder of images and pack it: a new head, then the stages of a plan, one after the other.
 
+The head is a logistic regression on the features that the network already computes: training then starts from answers
+that are about right instead of from noise, which matters most where images are few.
+
 Everything is in the folder `plan.out`. A finished part is never repeated, so the same plan continues what was stopped.
 """
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lapis import models, pack
@@ -20,12 +24,14 @@ from lapis._util.files import remove_unfinished, write_text
 from lapis._util.progress import Display
 from lapis._util.run_layout import LOCK_FILE
 from lapis.data.class_folders import unreadable
-from lapis.data.loader import UNREADABLE_SHARE
+from lapis.data.images import Images, spread
+from lapis.data.loader import UNREADABLE_SHARE, TestBatches
 from lapis.errors import LapisError
 from lapis.nn.checkpoint import save_network
 from lapis.nn.model import LapisViT
+from lapis.nn.pixels import normalise
+from lapis.preprocess import Preprocess
 from lapis.train.distributed import Processes
-from lapis.train.head import MOST_IMAGES, fit_head
 from lapis.train.loop import train_or_resume
 from lapis.train.objective import load_teacher, make_objective
 from lapis.train.plan import START_FILE, Plan
@@ -39,6 +45,11 @@ PLAN_FILE = "plan.json"
 SHOWN_UNREADABLE = 3
 # Images of the step that is measured.
 MEASURED_IMAGES = 8
+# More images hardly change a classifier of a few hundred weights per class.
+MOST_IMAGES, HEAD_BATCH = 2000, 50
+# The penalty on squared weights, for features of unit variance; it keeps separable classes from growing without bound.
+PENALTY = 1e-2
+ITERATIONS = 100
 
 ReportLine = Callable[[str, str], None]
 
@@ -146,7 +157,7 @@ def _check_readable(plan: Plan, quiet: bool, report: ReportLine) -> None:
     total, done, bad = sum(map(len, parts)), 0, []
     with Display("read images", total, quiet=quiet) as display:
         for part in parts:
-            bad += unreadable(part, lambda read, before=done: display.update(before + read))  # type: ignore[misc]
+            bad += unreadable(part, lambda read, before=done: display.update(before + read)).values()  # type: ignore[misc]
             done += len(part)
     if len(bad) > UNREADABLE_SHARE * total:
         shown = "; ".join(bad[:SHOWN_UNREADABLE])
@@ -170,3 +181,45 @@ def _prepare_start(plan: Plan, processes: Processes, quiet: bool) -> None:
         "class_names": list(plan.images.classes),
     }
     save_network(plan.out / START_FILE, model, metadata)
+
+
+@torch.no_grad()
+def fit_head(
+    model: LapisViT, images: Images, preprocess: Preprocess, progress: Callable[[int], None] = lambda done: None
+) -> None:
+    """Replace the weights of the network's head, from training images without augmentation.
+
+    `progress` is told how many images have been seen.
+    """
+    seen: list[Tensor] = []
+    labels: list[Tensor] = []
+    device = model.eval().classifier.weight.device
+    for batch in TestBatches(spread(images, MOST_IMAGES), preprocess, HEAD_BATCH, device=device):
+        if len(batch.pixels):
+            tokens = model.forward_features(normalise(batch.pixels, preprocess))
+            seen.append(model.forward_head(tokens, pre_logits=True).float())
+            labels.append(batch.labels.to(device))
+            progress(sum(map(len, labels)))
+    features = torch.cat(seen)
+    mean, deviation = features.mean(dim=0), features.std(dim=0).clamp_min(1e-6)
+    weight, bias = _regress((features - mean) / deviation, torch.cat(labels), model.config.classes)
+    weight = weight / deviation
+    model.classifier.weight.copy_(weight)
+    model.classifier.bias.copy_(bias - weight @ mean)
+
+
+def _regress(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Weights (classes, D) and biases (classes,) of least cross entropy plus penalty; a convex problem."""
+    weight = torch.zeros(classes, features.shape[1], device=features.device, requires_grad=True)
+    bias = torch.zeros(classes, device=features.device, requires_grad=True)
+    solver = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        with torch.enable_grad():
+            value = F.cross_entropy(features @ weight.T + bias, labels) + PENALTY * weight.square().sum()
+            value.backward()
+        return value
+
+    solver.step(loss)
+    return weight.detach(), bias.detach()
