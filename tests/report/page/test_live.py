@@ -60,11 +60,7 @@ def expected(session: Session, image: Pixels, min_score: float = 0.0) -> dict[st
     return {
         "integers": [str(logit) for logit in logits[0]],
         "codes": hashlib.sha256(codes).hexdigest(),
-        "answer": "none of these"
-        if best.score < min_score
-        else best.label
-        if session.class_names
-        else f"class {best.label}",
+        "answer": "none of these" if best.score < min_score else name,
     }
 
 
