@@ -45,7 +45,7 @@ SURFACE: dict[str, set[str]] = {
         "estimate", "load_activities", "load_costs", "load_network",
         "load_tally", "save_tally", "side_by_side", "tables",
     },
-    "lapis.report": {"Explained", "energy_chart", "explain", "write_page"},
+    "lapis.report": {"Explained", "explain", "write_page"},
 }  # fmt: skip
 ROOMS_WITHOUT_TORCH = ["relations", "ops", "deploy", "pack", "models", "runtime", "energy"]
 
@@ -135,10 +135,9 @@ def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
 
 
 def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
-    from lapis.energy import Activities, estimate, load_activities, load_costs, load_network, load_tally, save_tally
-    from lapis.report import energy_chart
+    from lapis.energy import load_activities, load_costs, load_network, load_tally, save_tally
 
-    costs, tally, chart = (kind(place / name) for name in ("new/costs.json", "new/tally.json", "new/chart.png"))
+    costs, tally = (kind(place / name) for name in ("new/costs.json", "new/tally.json"))
     save_tally(tally, Tally(images=3), small_config())
     assert load_tally(tally)[0].images == 3
     Path(costs).write_text(json.dumps([0.5] * len(POINTS)))
@@ -147,9 +146,6 @@ def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
     assert load_costs(costs) == load_costs("45nm")
     Path(costs).write_text(json.dumps({"name": "a", "time_steps": 1, "layers": []}))
     assert load_network(costs).name == "a"
-    rho = Activities.uniform(small_config(), dict.fromkeys(POINTS, 0.5))
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
-    assert energy_chart(estimate(small_config(), rho), chart) == Path(chart)
 
 
 def _pages(place: Path, kind: Callable[[Path], str | Path]) -> None:
@@ -186,7 +182,6 @@ TAKES_PATHS = {
     "lapis.energy.load_activities:path": _energy,
     "lapis.energy.load_tally:path": _energy,
     "lapis.energy.save_tally:path": _energy,
-    "lapis.report.energy_chart:path": _energy,
     "lapis.report.explain:model": _pages,
     "lapis.report.explain:image": _pages,
     "lapis.report.write_page:path": _pages,

@@ -45,9 +45,6 @@ FAILURES = {
     "explain MODEL sample:0 -o FILE/page.html": "is a file",
     "simulate MODEL -n 1 --chart neuron.png --neuron 99 0 0": "no neuron at block 99",
     "simulate MODEL -n 1 --chart FILE/neuron.png": "is a file",
-    "energy lapis_tiny --activity all=0.3 --csv rows.csv --chart chart.pdf": "does not end in .png",
-    "energy lapis_tiny --activity all=0.3 --csv FILE/rows.csv --chart chart.png": "is a file",
-    "energy lapis_tiny --activity all=2 --csv rows.csv": "from 0 to 1",
     "finetune pictures --out pictures": "also an input",
     "export MODEL -o MODEL.onnx/x.onnx": "there is no folder",
     "evaluate MODEL --data none": "none is not a folder",
@@ -76,8 +73,8 @@ def test_a_failed_command_keeps_the_file_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["energy", "lapis_tiny", "--activity", "all=0.3", "--csv", "rows.csv"]
-    assert main(words) == EXIT_OK
+    save(tmp_path / "model.safetensors", wide_network(depth=1, classes=3))
+    assert main(["predict", "model.safetensors", "sample:0", "--csv", "rows.csv"]) == EXIT_OK
     written = (tmp_path / "rows.csv").read_text()
-    assert main([*words, "--set", "depth=3", "--chart", "chart.pdf"]) == EXIT_BAD_INPUT
+    assert main(["predict", "model.safetensors", "none.png", "--csv", "rows.csv"]) == EXIT_BAD_INPUT
     assert (tmp_path / "rows.csv").read_text() == written

@@ -42,7 +42,7 @@ LINES = [
     "publish MODEL repository -n 1",
     "predict MODEL --classes",
     "predict MODEL sample:0 sample:1 --csv answers.csv",
-    "energy MODEL --compare --csv rows.csv",
+    "energy MODEL --compare",
     "explain MODEL sample:0",
     "demo --model MODEL",
 ]

@@ -13,11 +13,10 @@ from rich.console import Console
 from lapis import models
 from lapis._util import overrides
 from lapis._util import run_layout as runs
-from lapis._util.files import check_target, write_text
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL_OR_PRESET, Named
-from lapis.cli.options import PATH, force_option, json_option
+from lapis.cli.options import PATH, json_option
 from lapis.config import PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
@@ -38,7 +37,6 @@ from lapis.energy.costs import INT8_TABLES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.errors import LapisError
 from lapis.report import energy_table
-from lapis.report.charts import energy_chart
 from lapis.runtime import Session
 from lapis.trace import POINTS, Point, Tally
 
@@ -72,10 +70,6 @@ BATCH = 32
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--network", type=PATH, help="Price another spiking network: a JSON file.")
 @click.option("--compare", is_flag=True, help="Show every convention side by side.")
-@click.option("--per-block", is_flag=True, help="One row per block and operator.")
-@click.option("--csv", type=PATH, help="Also write the rows to this CSV file.")
-@click.option("--chart", type=PATH, help="Also draw the rows to this PNG file.")
-@force_option
 @json_option
 def command(
     model: str | None,
@@ -88,10 +82,6 @@ def command(
     memory: Memory,
     network: Path | None,
     compare: bool,
-    per_block: bool,
-    csv: Path | None,
-    chart: Path | None,
-    force: bool,
     as_json: bool,
 ) -> None:
     """Estimate the energy per image: operations are counted, priced and summed under a convention.
@@ -103,9 +93,6 @@ def command(
     Example:
       lapis energy lapis_large --activity all=0.3 --compare
     """
-    inputs = [activities, data, costs, network, None if model in PRESETS or model is None else models.find(model)]
-    check_target(csv, "--csv", "table", inputs, force)
-    check_target(chart, "--chart", "PNG picture", inputs, force)
     table = load_costs(costs)
     config: LapisConfig | SpikingNetwork
     rho = None
@@ -129,28 +116,20 @@ def command(
     priced = [result]
     if network is None and costs in INT8_TABLES:
         priced.append(estimate(config, rho, convention, INT8_TABLES[costs], memory))
-    # The chart comes first: it may fail, and then there is no CSV either.
-    if chart is not None:
-        energy_chart(result, chart)
-    if csv is not None:
-        write_text(csv, result.to_csv(per_block))
-    written = [path for path in (csv, chart) if path is not None]
     if as_json:
         content = result.to_dict() | facts
         content["rivals"] = energy_table.rival_records(priced)
         content["conventions"] = [other.summary() for other in every]
-        echo(json.dumps(content | {"written": [str(path) for path in written]}))
+        echo(json.dumps(content))
         return
     echo(*heading, *_terms(result), "")
-    TableConsole().print(energy_table.operators(result, per_block))
+    TableConsole().print(energy_table.operators(result))
     if network is None:
         TableConsole().print("", energy_table.rivals(priced))
     if every:
         TableConsole().print("", energy_table.conventions(every))
     if isinstance(config, SpikingNetwork):
         echo("", *(f"reported: {mj:g} mJ, {where}" for where, mj in config.reported.items()))
-    for path in written:
-        echo(f"wrote {path} ({path.stat().st_size} bytes)")
 
 
 def _terms(result: Estimate) -> Iterator[str]:

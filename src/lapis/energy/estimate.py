@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -45,10 +43,9 @@ class Estimate:
         """One row per operator, summed over the blocks."""
         return _over_blocks(self.block_rows)
 
-    def networks(self, per_block: bool = False) -> dict[str, list[Operation]]:
-        """The rows of this network, called lapis, and of its rivals, by block or summed over the blocks."""
-        every: list[tuple[str, Rows]] = [("lapis", self.block_rows), *self.rivals.items()]
-        return {name: list(rows) if per_block else _over_blocks(rows) for name, rows in every}
+    def networks(self) -> dict[str, list[Operation]]:
+        """The rows of this network, called lapis, and of its rivals, summed over the blocks."""
+        return {"lapis": self.rows, **{rival: _over_blocks(rows) for rival, rows in self.rivals.items()}}
 
     @property
     def energy_mj(self) -> float:
@@ -115,21 +112,6 @@ class Estimate:
                 if name != "lapis"
             },
         }
-
-    def to_csv(self, per_block: bool = False) -> str:
-        """Every row of every network, then the sums; the column `network` names the network."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["network", "part", "operator", "block", "activity", "count", "kind", "cost_pj", "energy_mj"])
-        networks = self.networks(per_block)
-        for network, rows in networks.items():
-            for row in rows:
-                cells = [row.part, row.operator, row.block, row.activity, row.count, row.kind, row.cost_pj]
-                table.writerow([network, *("" if cell is None else cell for cell in cells), row.energy_mj])
-        for network, rows in networks.items():
-            table.writerow([network, "sum", "attention path", "", "", "", "", "", total_mj(rows, "attention")])
-            table.writerow([network, "sum", "whole model", "", "", "", "", "", total_mj(rows)])
-        return text.getvalue()
 
 
 def total_mj(rows: Iterable[Operation], part: NetworkPart | None = None) -> float:

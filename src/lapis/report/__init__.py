@@ -1,7 +1,6 @@
 """Pages and charts of what Lapis computes: the explain page, the reports of commands, energy tables."""
 
-from lapis.report.charts import energy_chart
 from lapis.report.page import Explained, write_page
 from lapis.report.page.explain import explain
 
-__all__ = ["Explained", "energy_chart", "explain", "write_page"]
+__all__ = ["Explained", "explain", "write_page"]

@@ -1,23 +1,17 @@
-"""Charts that commands draw: the energy of every operator, and what one neuron does in a run."""
+"""The chart that `lapis simulate` draws: what one neuron does in a run."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapis._util.files import save_figure
 from lapis.deploy.simulate import NeuronHistory
-from lapis.energy.estimate import Estimate
 from lapis.errors import LapisError
-from lapis.report.page.page import energy_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BARS = {"dense": ("dense", "#b8b8b8"), "quantized": ("plain quantized", "#e08a3c"), "ours": ("Lapis", "#1f4e9e")}
-_INCHES_PER_BAR = 0.5
 # From Okabe and Ito's palette, for colour-blind readers as well.
 QUERY, KEY = "#d55e00", "#0072b2"
 EXCITES, INHIBITS = KEY, "#999999"
@@ -32,40 +26,6 @@ def new_figure(width: float, height: float) -> Figure:
     except ImportError as error:
         raise LapisError("pictures need matplotlib: pip install matplotlib") from error
     return Figure(figsize=(width, height), layout="constrained", dpi=120)
-
-
-def energy_chart(estimate: Estimate, path: str | Path, title: str = "") -> Path:
-    """Draw the estimate to a PNG: one pair of bars per operator, on a logarithmic axis."""
-    target = Path(path)
-    if target.suffix != ".png":
-        raise LapisError(f"the chart is a PNG file; {target.name!r} does not end in .png")
-    save_figure(target, energy_figure(estimate, title), dpi=150)
-    return target
-
-
-def energy_figure(estimate: Estimate, title: str = "") -> Figure:
-    """The chart as a matplotlib figure."""
-    rows = {row["operator"]: [row[name]["mj"] for name in _BARS] for row in energy_rows(estimate)["rows"]}
-    rows = {name: energies for name, energies in rows.items() if any(energies)}
-    rows["whole model"] = [sum(energies) for energies in zip(*rows.values(), strict=True)]
-
-    figure = new_figure(8, 1.6 + _INCHES_PER_BAR * len(rows))
-    axes = figure.add_subplot()
-    positions = range(len(rows))
-    for number, (label, colour) in enumerate(_BARS.values()):
-        energies = [each[number] for each in rows.values()]
-        places = [position + 0.27 * (number - 1) for position in positions]
-        bars = axes.barh(places, energies, 0.27, color=colour, label=label)
-        axes.bar_label(bars, [f"{energy:.3g}" if energy else "" for energy in energies], padding=3, fontsize=8)
-    axes.set_yticks(list(positions), list(rows))
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.margins(x=0.12)
-    axes.set_xlabel(f"mJ per image ({estimate.convention.name} convention, {estimate.costs.node})")
-    axes.set_title(title or f"{estimate.energy_mj:.4g} mJ and {estimate.latency_steps} time steps per image")
-    figure.legend(loc="outside lower right", ncols=3, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def neuron_figure(history: NeuronHistory, title: str) -> Figure:

@@ -36,16 +36,15 @@ def printed_mj(rows: Iterable[Operation]) -> Decimal:
     return sum((Decimal(f"{row.energy_mj:.{_DIGITS}f}") for row in rows), Decimal(0))
 
 
-def operators(estimate: Estimate, per_block: bool = False) -> Table:
+def operators(estimate: Estimate) -> Table:
     """Every operator with its count, kind, cost and energy, and that of each rival; then the sums and ratios."""
-    networks = list(estimate.networks(per_block).values())
+    networks = list(estimate.networks().values())
     columns = [f"{_RIVALS[rival]} mJ" for rival in estimate.rivals]
     table = _table("operator", "activity", "M ops", "kind", "pJ", "mJ", *columns, left=(0, 3))
-    groups: dict[tuple[str, str, int | None], list[list[Operation]]] = {}
+    groups: dict[tuple[str, str], list[list[Operation]]] = {}
     for number, rows in enumerate(networks):
         for row in rows:
-            key = (row.operator, row.part, row.block)
-            groups.setdefault(key, [[] for _ in networks])[number].append(row)
+            groups.setdefault((row.operator, row.part), [[] for _ in networks])[number].append(row)
     for mine, *others in groups.values():
         cells = [str(printed_mj(rows)) if rows else "" for rows in others]
         for number, row in enumerate(mine):
@@ -112,8 +111,7 @@ def conventions(estimates: Sequence[Estimate]) -> Table:
 
 
 def _name(row: Operation) -> str:
-    where = "" if row.block is None else f"{row.block:>2} "
-    return f"{where}{row.part} {row.operator}" if row.operator == "membranes" else f"{where}{row.operator}"
+    return f"{row.part} {row.operator}" if row.operator == "membranes" else row.operator
 
 
 def _table(*columns: str, left: tuple[int, ...], wrapped: tuple[int, ...] = ()) -> Table:
