@@ -64,12 +64,9 @@ class Accuracy:
         """The scores of all processes together."""
         total = cls()
         for part in parts:
-            total.images += part.images
-            total.top1_correct += part.top1_correct
-            total.top5_correct += part.top5_correct
-            total.loss_sum += part.loss_sum
+            for name in ("images", "top1_correct", "top5_correct", "loss_sum", "unreadable"):
+                setattr(total, name, getattr(total, name) + getattr(part, name))
             total.tally.merge(part.tally)
-            total.unreadable += part.unreadable
         return total
 
     def as_dict(self) -> dict[str, Any]:

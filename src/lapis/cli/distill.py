@@ -20,6 +20,8 @@ from lapis.cli.options import (
     force_option,
     json_option,
     quiet_option,
+    show,
+    step_printer,
     torch_threads_option,
     with_torch_threads,
 )
@@ -31,9 +33,10 @@ from lapis.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EXIT_OK, LapisErro
 from lapis.models import Model
 from lapis.report.distill import DistillResults, write_distill_page
 from lapis.report.finetune import answer_images
+from lapis.report.page.page import engine_name
 from lapis.runtime.accuracy import evaluate_session
 from lapis.runtime.engine import Engine
-from lapis.runtime.session import NUMPY, Session
+from lapis.runtime.session import Session
 
 if TYPE_CHECKING:
     from lapis.train.distillation import Distilled
@@ -101,15 +104,11 @@ def command(
     class_names, opened = _read_names(names), models.load(source)
     tested = None if labelled is None else _labelled_images(labelled, opened, class_names)
 
-    def report(step: str, text: str) -> None:
-        if not quiet and not as_json:
-            echo(f"{step:<9} {text}")
-
     processes = join(device)
     try:
         result = distill(
             source, images, file, folder=folder, minutes=minutes, goal=goal, class_names=class_names,
-            settings=settings, processes=processes, quiet=quiet, report=report,
+            settings=settings, processes=processes, quiet=quiet, report=step_printer(quiet or as_json),
         )  # fmt: skip
     finally:
         leave(processes)
@@ -119,7 +118,7 @@ def command(
             echo(json.dumps({"file": str(file), "interrupted": True}))
         return EXIT_INTERRUPTED
     shown = _finish(result, opened, tested, threads or 1, quiet)
-    echo(*([json.dumps(shown)] if as_json else _lines(shown)))
+    show(shown, _lines(shown), as_json)
     return EXIT_OK if shown["verified"]["passed"] else EXIT_CHECK_FAILED
 
 
@@ -166,7 +165,7 @@ def _finish(result: Distilled, opened: Model, tested: Images | None, threads: in
         "classes": session.config.classes,
         "window": session.config.window,
         "weight_bits": session.config.weight_bits,
-        "engine": "numpy" if session.executor == NUMPY else f"the native engine ({session.executor})",
+        "engine": engine_name(session),
         "verified": verified,
         "labelled": None if tested is None else _accuracies(session, opened, tested, quiet),
     }

@@ -20,6 +20,7 @@ from lapis.cli.options import (
     device_option,
     json_option,
     quiet_option,
+    show,
     step_printer,
     torch_threads_option,
     with_torch_threads,
@@ -117,7 +118,7 @@ def command(
             echo(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
         return EXIT_INTERRUPTED
     shown = _finish(plan, result, threads or 1, quiet)
-    echo(*([json.dumps(shown)] if as_json else _lines(shown)))
+    show(shown, _lines(shown), as_json)
     return EXIT_OK
 
 

@@ -22,8 +22,6 @@ from lapis.trace import Point, Tally
 # dense: the dense network of the same shape, in the numbers that the cost table calls a MAC.
 Rival = Literal["quantized", "skipping", "dense"]
 Given: TypeAlias = Tally | Activities | Mapping[Point, float] | None
-
-
 Rows: TypeAlias = tuple[Operation, ...]
 
 

@@ -22,14 +22,7 @@ NetworkPart = Literal["patch", "attention", "mlp", "stream", "head"]
 Memory = Literal["off", "once", "each"]
 MEMORY: tuple[Memory, ...] = get_args(Memory)
 
-_PART: dict[Operator, NetworkPart] = {
-    "qkv": "attention",
-    "relation": "attention",
-    "value": "attention",
-    "proj": "attention",
-    "fc1": "mlp",
-    "fc2": "mlp",
-}
+_PART: dict[Operator, NetworkPart] = {of: "mlp" if of in ("fc1", "fc2") else "attention" for of in counts.OPERATORS}
 
 # LayerNorm, per value: add to the mean, subtract it, add its square to the variance, scale and shift.
 _NORM_ACCUMULATES = 2
@@ -194,8 +187,13 @@ def _quantized_block(
 
 
 def dense(config: LapisConfig, chosen: Convention) -> list[Operation]:
-    """What one image costs the dense network of the same shape."""
-    blocks = (item for block in range(config.depth) for item in _dense_block(config, block, chosen))
+    """What one image costs the dense network of the same shape; its softmax is counted only where all is counted."""
+    blocks: list[Operation] = []
+    for block in range(config.depth):
+        macs = counts.dense_block(config).items()
+        blocks += (_fixed(operator, _PART[operator], block, "mac", count) for operator, count in macs)
+        blocks += Mixing(config, block, Activities({}), chosen).softmax()
+        blocks += _stream(config, block) if chosen.everything_else else ()
     return _with_ends(config, replace(chosen, patch_operands=None, head_operands=None), blocks)
 
 
@@ -222,38 +220,27 @@ def _with_ends(config: LapisConfig, chosen: Convention, blocks: Iterable[Operati
 
 
 def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Iterator[Operation]:
-    dense = counts.dense_block(config)
+    counted = counts.dense_block(config)
     linear: Kind = "accumulate" if config.weight_bits == FLOAT_WEIGHTS else "integer_accumulate"
 
-    def spikes(operator: Operator, kind: Kind, rate: float) -> Operation:
-        return Operation(operator, _PART[operator], block, kind, rate * dense[operator], dense[operator], driven=True)
+    def layer(operator: Operator) -> Operation:
+        """A linear layer: additions as its inputs fire, products where they are real."""
+        dense, point = counted[operator], counts.INPUTS[operator][0]
+        real = point == "readout" and config.readout != "spikes"
+        if not config.quantize or (real and not chosen.real_readout_accumulates):
+            return _fixed(operator, _PART[operator], block, "mac", dense)
+        rate = rho.rates.get((block, point), 1.0) if real else rho.at(block, point)
+        return Operation(operator, _PART[operator], block, linear, rate * dense, dense, driven=True)
 
-    def macs(operator: Operator) -> Operation:
-        return _fixed(operator, _PART[operator], block, "mac", dense[operator])
-
-    quantized = config.quantize
     rule, mixing = rule_of(config.relation), Mixing(config, block, rho, chosen)
-    dense["qkv"] = dense["qkv"] // 3 * rule.projections(mixing)
-    yield spikes("qkv", linear, rho.at(block, "attention_in")) if quantized else macs("qkv")
+    counted["qkv"] = counted["qkv"] // 3 * rule.projections(mixing)
+    yield layer("qkv")
     yield from rule.operations(mixing)
-    yield _projection(config, block, rho, chosen, linear)
-    yield spikes("fc1", linear, rho.at(block, "mlp_in")) if quantized else macs("fc1")
-    yield spikes("fc2", linear, rho.at(block, "mlp_hidden")) if quantized else macs("fc2")
+    yield from (layer("proj"), layer("fc1"), layer("fc2"))
     if chosen.everything_else:
-        if quantized:
+        if config.quantize:
             yield from _membranes(config, block, linear)
         yield from _stream(config, block)
-
-
-def _projection(config: LapisConfig, block: int, rho: Activities, chosen: Convention, linear: Kind) -> Operation:
-    dense = counts.dense_block(config)["proj"]
-    if config.quantize and config.readout == "spikes":
-        rate = rho.at(block, "readout")
-    elif config.quantize and chosen.real_readout_accumulates:
-        rate = rho.rates.get((block, "readout"), 1.0)
-    else:
-        return _fixed("proj", "attention", block, "mac", dense)
-    return Operation("proj", "attention", block, linear, rate * dense, dense, driven=True)
 
 
 def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operation]:
@@ -283,15 +270,6 @@ def _norm(width: int, block: int | None, tokens: int) -> Iterator[Operation]:
     yield _fixed("norm", "stream", block, "accumulate", _NORM_ACCUMULATES * tokens * width)
     yield _fixed("norm", "stream", block, "mac", _NORM_MACS * tokens * width)
     yield _fixed("norm", "stream", block, "scale", tokens)
-
-
-def _dense_block(config: LapisConfig, block: int, chosen: Convention) -> Iterator[Operation]:
-    """Every operator as multiply-accumulates; the softmax is counted only where all is counted."""
-    for operator, macs in counts.dense_block(config).items():
-        yield _fixed(operator, _PART[operator], block, "mac", macs)
-    yield from Mixing(config, block, Activities({}), chosen).softmax()
-    if chosen.everything_else:
-        yield from _stream(config, block)
 
 
 def fetches(config: LapisConfig, counted: list[Operation], memory: Memory, float_bytes: int) -> Iterator[Operation]:
