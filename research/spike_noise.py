@@ -65,7 +65,8 @@ def noisy_executor(network: Network, noise: Noise) -> TorchExecutor:
     half: Any
     for half in executor.halves:
         if isinstance(half, AttentionExecutor):
-            half.ranges = {point: NoisyCoding(c, noise, half.index, point) for point, c in half.ranges.items()}
+            ranges: Any = {point: NoisyCoding(c, noise, half.index, point) for point, c in half.ranges.items()}
+            half.ranges = ranges
         else:
             half.input = NoisyCoding(half.input, noise, half.index, "mlp_in")
             half.hidden = NoisyCoding(half.hidden, noise, half.index, "mlp_hidden")

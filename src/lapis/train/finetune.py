@@ -154,7 +154,8 @@ def _create(plan: Plan) -> None:
 def _check_readable(plan: Plan, quiet: bool, report: ReportLine) -> None:
     """Read every image once, which costs less than an epoch, before anything is trained or written."""
     parts = (plan.images.train, plan.images.held_out)
-    total, done, bad = sum(map(len, parts)), 0, []
+    total, done = sum(map(len, parts)), 0
+    bad: list[str] = []
     with Display("read images", total, quiet=quiet) as display:
         for part in parts:
             bad += unreadable(part, lambda read, before=done: display.update(before + read)).values()  # type: ignore[misc]

@@ -15,4 +15,5 @@ def integer_attention(q: Any, k: Any, v: Any, tables: AffinityTables, delay: Any
     q, k, v (..., H, N, C) integer codes, delay (H, N, M)  ->  acc (..., H, N, C), Z (..., H, N). The power-of-two
     readout is acc * 2**-round(log2 Z).
     """
-    return variant(q, reference, "eager").integer_attention(q, k, v, tables, delay)
+    accumulated, sums = variant(q, reference, "eager").integer_attention(q, k, v, tables, delay)
+    return accumulated, sums
