@@ -300,7 +300,9 @@ images.
 
 The last columns are mJ per image for comparing, weighing and summing in all blocks, under each
 [convention](../docs/energy.md): among the rules that compare all pairs by additions, energy is nearly a tie. The
-paper's convention does not charge a softmax; `full` charges every rule for its own.
+paper's convention does not charge a softmax; `full` charges every rule for its own. The rows `laplacian` and `dot` are
+not on one footing: most conventions price `dot` as narrow integer products and l1 additions as floats; `deployed` is
+the nearest to a like comparison.
 """
 
 

@@ -9,7 +9,7 @@ LAYERS = [
     ("what people use", [("cli", "commands"), ("report", "pages, charts")]),
     (
         "training, torch",
-        [("train", "recipes, loop"), ("nn", "modules"), ("convert", "to integers"), ("bridges", "ONNX")],
+        [("train", "recipes, loop"), ("nn", "modules"), ("convert", "to integers"), ("bridges", "ONNX, HF")],
     ),
     (
         "running, no torch",
@@ -19,7 +19,7 @@ LAYERS = [
     ("small modules", [("config, codes, spikes, trace, positions, preprocess, hub, native, errors, _util", "")]),
     ("C", [("csrc/", "kernels, engine, reader of packed files: on its own a library for C programs")]),
 ]
-BESIDE = ["benchmarks/", "bridges/", "hardware/", "zoo/", "research/"]
+BESIDE = ["js/", "benchmarks/", "bridges/", "hardware/", "zoo/", "research/"]
 WIDTH, LEFT, HEIGHT, GAP = 840, 150, 46, 10
 STYLE = """
   .back { fill: #ffffff; stroke: #d0d7de } .ink { fill: #1f2328 } .soft { fill: #59636e }
@@ -29,7 +29,7 @@ STYLE = """
     .room { fill: #0c2d6b; stroke: #4493f8 } .beside { fill: #4a2507; stroke: #f0883e }
   }
   text { font: 13px system-ui, sans-serif } .name { font-weight: 600; font-size: 14px } .small { font-size: 12px }"""
-ALT = "The rooms of Lapis, grouped by what they are for. Five folders stand beside the package."
+ALT = "The rooms of Lapis, grouped by what they are for. Six folders stand beside the package."
 
 
 def text(x: float, y: float, words: str, kind: str) -> str:
