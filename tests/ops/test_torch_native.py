@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lapis import native
 from lapis.errors import LapisError
+from lapis.ops import l1_distance
 from lapis.ops.attention import eager as attention_eager
 from lapis.ops.attention import torch_native as attention_native
 from lapis.ops.distance import eager, torch_native
@@ -195,3 +196,8 @@ def test_without_the_library_every_operator_answers_the_same() -> None:
 def test_values_that_are_no_codes_are_refused() -> None:
     with pytest.raises(LapisError, match="codes must be integers"):
         torch_native.l1_distance(QUERIES + 0.5, KEYS)
+
+
+def test_the_public_operations_are_one_graph() -> None:
+    compiled = torch.compile(lambda q, k: l1_distance(q, k), backend="eager", fullgraph=True)
+    assert compiled(QUERIES, KEYS).equal(l1_distance(QUERIES, KEYS))

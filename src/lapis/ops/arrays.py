@@ -1,12 +1,9 @@
-"""What all variants of an operation share: the choice between them, and the checks of shapes."""
+"""Checks of shapes that all variants of an operation share."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from types import ModuleType
-from typing import Any
 
 from lapis.errors import LapisError
 
@@ -15,11 +12,6 @@ def is_tensor(array: object) -> bool:
     """Whether `array` is a torch tensor; torch is not loaded to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
-
-
-def variant(array: object, reference: ModuleType, by_torch: str) -> Any:
-    """The module that serves an operation: `reference` for arrays, its neighbour `by_torch` for tensors."""
-    return import_module(f"{reference.__package__}.{by_torch}") if is_tensor(array) else reference
 
 
 def check_pair(q_shape: Sequence[int], k_shape: Sequence[int]) -> None:

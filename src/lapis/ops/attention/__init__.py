@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lapis.config import RowScale
-from lapis.ops.arrays import variant
+from lapis.ops.arrays import is_tensor
 from lapis.ops.attention import reference
 
 
@@ -15,9 +15,17 @@ def attention(q: Any, k: Any, v: Any, tau: Any, row_scale: RowScale = "pow2", de
     q, k (..., H, N, C) integer-valued codes, v (..., H, M, C) codes or values, tau (H,) or a single value,
     delay (H, N, M) nonnegative integers  ->  (..., H, N, C).
     """
-    return variant(q, reference, "torch_native").attention(q, k, v, tau, row_scale, delay)
+    if is_tensor(q):
+        from lapis.ops.attention import torch_native
+
+        return torch_native.attention(q, k, v, tau, row_scale, delay)
+    return reference.attention(q, k, v, tau, row_scale, delay)
 
 
 def attention_spikes(q: Any, k: Any, v: Any, tau: Any, row_scale: RowScale = "pow2", delay: Any = None) -> Any:
     """Y[n]_i = sum_j W_ij S^V[n]_j: spike trains (T, ..., H, N, C)  ->  (T, ..., H, N, C); see `reference`."""
-    return variant(q, reference, "eager").attention_spikes(q, k, v, tau, row_scale, delay)
+    if is_tensor(q):
+        from lapis.ops.attention import eager
+
+        return eager.attention_spikes(q, k, v, tau, row_scale, delay)
+    return reference.attention_spikes(q, k, v, tau, row_scale, delay)

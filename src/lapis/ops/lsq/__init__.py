@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapis.ops.arrays import variant
+from lapis.ops.arrays import is_tensor
 from lapis.ops.lsq import reference
 
 
 def lsq_codes(x: Any, step: Any, offset: Any = None, low: int = 0, high: int = 15, min_code: int = 1) -> Any:
     """z of every x; on tensors integer-valued floats, differentiable in x, step and offset."""
-    return variant(x, reference, "torch_native").lsq_codes(x, step, offset, low, high, min_code=min_code)
+    if is_tensor(x):
+        from lapis.ops.lsq import torch_native
+
+        return torch_native.lsq_codes(x, step, offset, low, high, min_code=min_code)
+    return reference.lsq_codes(x, step, offset, low, high, min_code)
 
 
 def lsq_value(x: Any, step: Any, offset: Any = None, low: int = 0, high: int = 15, min_code: int = 1) -> Any:
     """z s + o: the real value that the code of x stands for."""
-    return variant(x, reference, "torch_native").lsq_value(x, step, offset, low, high, min_code=min_code)
+    if is_tensor(x):
+        from lapis.ops.lsq import torch_native
+
+        return torch_native.lsq_value(x, step, offset, low, high, min_code=min_code)
+    return reference.lsq_value(x, step, offset, low, high, min_code)
