@@ -1,10 +1,10 @@
 """Write docs/format-vector.json: what an executor of a packed file must answer to images that need no picture file.
 
 The meaning of every field is in docs/format.md, "Test vector". The answers are those of the integer model. With
---fixture the small networks docs/format-vector.safetensors, -table and -narrow are made anew first, from random
+--fixture the small networks docs/format-vector.safetensors, -table, -narrow and -dot are made anew first, from random
 numbers.
 
-    python tools/format_vector.py
+    python -m tools.format_vector
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ DEFAULT = Path("models/lapis_tiny.cifar10.safetensors")
 FIXTURE = Path("docs/format-vector.safetensors")
 TABLE = Path("docs/format-vector-table.safetensors")
 NARROW = Path("docs/format-vector-narrow.safetensors")
+DOT = Path("docs/format-vector-dot.safetensors")
 FORMULA = ("per_row", "per_column", "per_product", "per_colour", "start")
 
 
@@ -129,7 +130,7 @@ def table_network(relation: str, mode: Coding, seed: int, filter_: Interpolation
 def vector() -> list[dict[str, Any]]:
     """The whole content of the file."""
     files = []
-    for path in (PACKAGED, DEFAULT, FIXTURE, TABLE, NARROW):
+    for path in (PACKAGED, DEFAULT, FIXTURE, TABLE, NARROW, DOT):
         network, data = load(ROOT / path), (ROOT / path).read_bytes()
         answers = [
             answer(network, image, *integer.watch(network, network.preprocess.resize(pixels(image))[None]))
@@ -158,6 +159,7 @@ def main() -> None:
                     table_network("laplacian", "signed", 37, "bicubic", affinity_bits=5),
                     activity={"attention_in": (0.25, 0.5), "mlp_hidden": (0.125, 1.0)},
                 ),
+                DOT: table_network("dot", "signed", 41, "lanczos"),
             }
             for path, network in fixtures.items():
                 print(f"{path}: {save(ROOT / path, network):,} bytes")
