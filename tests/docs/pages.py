@@ -41,7 +41,6 @@ PAGES = {
             "torchrun --nnodes 2": NO_GPU,
         },
     ),
-    "docs/native.md": Rules(not_run={"python -m benchmarks.engine": "takes minutes; tests of benchmarks/ run it"}),
     "docs/howto/backbone.md": Rules(
         given=("deit_tiny.safetensors", "imagenet", "cifar"),
         needs=("torch",),
