@@ -42,7 +42,7 @@ def test_a_configuration_survives_a_file(name: str) -> None:
     [
         ({"heads": 5}, "heads=5 does not divide width=192; use 1, 2, 3, 4, 6"),
         ({"image_size": 100}, "nearest is 96"),
-        ({"relation": "cosine"}, "use laplacian, dot, gaussian or hamming"),
+        ({"relation": "cosine"}, "use laplacian, dot, gaussian"),
         ({"row_scale": "softmax"}, "use exact or pow2"),
         ({"readout": "none"}, "use real or spikes"),
         ({"style": "swin"}, "use vit or beit"),

@@ -170,7 +170,8 @@ int32_t check_work(const packed_header *header, lapis_error *error) {
     const int64_t heads = header->depth * header->heads;
     const int relative = header->style == STYLE_BEIT;
     const int64_t membranes = header->code_distances + (relative ? LONGEST_DELAY : 0);
-    if (header->code_distances - 1 > MAX_CODE_DISTANCE) return refuse(error, 60, "width, heads and window");
+    const int64_t most = header->relation == RELATION_DOT ? MAX_DOT_DISTANCE : MAX_CODE_DISTANCE;
+    if (header->code_distances - 1 > most) return refuse(error, 60, "width, heads and window");
     if (heads * membranes > header->allowance) return refuse(error, 54, "depth, heads and window");
     if (relative && heads * header->tokens * header->tokens > header->allowance)
         return refuse(error, 36, "depth, heads and image_size");

@@ -23,6 +23,7 @@ from lapis.deploy.schema import (
     FREE_ENTRIES,
     LONGEST_DELAY,
     MAX_CODE_DISTANCE,
+    MAX_DOT_DISTANCE,
     MAX_HEADER,
     METADATA_KEY,
 )
@@ -107,8 +108,11 @@ def test_documented_limits_are_those_of_the_code() -> None:
     assert f"`{METADATA_KEY}`" in _section("Container")
     assert f"longer than {MAX_HEADER >> 20} MiB" in SPECIFICATION
     assert f"more than {MAX_DIGITS} digits" in SPECIFICATION
-    assert f"beyond {MAX_CODE_DISTANCE} |" in SPECIFICATION
-    assert f"at most {MAX_CODE_DISTANCE + LONGEST_DELAY} |" in SPECIFICATION
+    assert (
+        f"beyond {MAX_CODE_DISTANCE}; where `relation` is `dot`, T times that, beyond {MAX_DOT_DISTANCE} |"
+        in SPECIFICATION
+    )
+    assert f"at most {MAX_CODE_DISTANCE + LONGEST_DELAY};" in SPECIFICATION
     allowance = f"2^{FREE_ENTRIES.bit_length() - 1} entries, and {ENTRIES_PER_BYTE} more for\nevery byte"
     assert allowance in SPECIFICATION
     assert f"N T at most {((1 << 31) - 1) // AFFINITY_MAX}" in SPECIFICATION

@@ -269,10 +269,11 @@ def check_deployable(config: LapisConfig) -> None:
 def check_work(config: LapisConfig) -> None:
     """Raise an error for a network whose tables would be out of proportion to its size, before any is built."""
     reach = code_distances(config) - 1
-    if reach > schema.MAX_CODE_DISTANCE:
+    most = schema.MAX_DOT_DISTANCE if config.relation == "dot" else schema.MAX_CODE_DISTANCE
+    if reach > most:
         raise LapisError(
-            f"queries and keys of {config.head_width} channels can be {reach} steps apart, at most "
-            f"{schema.MAX_CODE_DISTANCE} are possible; use more heads or a smaller window"
+            f"queries and keys of {config.head_width} channels can be {reach} steps apart, at most {most} are "
+            "possible; use more heads or a smaller window"
         )
     delays = schema.LONGEST_DELAY if config.relative_position else 0
     asked = {"membranes": config.depth * config.heads * (reach + 1 + delays)}

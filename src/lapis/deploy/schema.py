@@ -43,8 +43,9 @@ MAX_MAGNITUDE = 1e30
 DELTA_LIMIT = 1 << 30
 # Leak steps that a position may add; tables of affinities grow with them.
 LONGEST_DELAY = (1 << 14) - 1
-# The largest distance between codes. Membranes are computed step by step, as many as there are distances.
-MAX_CODE_DISTANCE = 1 << 17
+# The largest distance between codes, and between products of codes. Membranes are computed step by step, as many as
+# there are distances, and kernels add l1 distances and delays in 16 bits.
+MAX_CODE_DISTANCE, MAX_DOT_DISTANCE = 1 << 14, 1 << 17
 # Entries of tables that any network may ask for, and further ones per byte of its arrays: what is built when a file is
 # opened stays in proportion to the file.
 FREE_ENTRIES, ENTRIES_PER_BYTE = 1 << 24, 4

@@ -7,7 +7,9 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -274,6 +276,13 @@ def import_beside_torchvision(name: str) -> ModuleType:
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
+    except OSError as error:
+        # The same of torchaudio, which transformers imports where it is installed.
+        if "torchaudio" not in str(error):
+            raise
+        stand_in = sys.modules["torchaudio"] = ModuleType("torchaudio")
+        stand_in.__spec__ = ModuleSpec("torchaudio", None)
+        return importlib.import_module(name)
     for operator in ("nms", "qnms"):
         torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return importlib.import_module(name)

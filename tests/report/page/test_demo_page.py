@@ -19,7 +19,8 @@ def test_the_report_shows_every_figure(
     tiles = page.locator("#headline dd").all_inner_texts()
     assert tiles[0] == f"{shown['accuracy']['top1']:.1f} %"
     assert tiles[1] == "0"
-    assert tiles[2] == f"{shown['energy']['ratio']:.1f} ×"
+    ratio = shown["energy"]["quantized_ratio"]
+    assert tiles[2] == (f"{ratio:.1f} × less" if ratio >= 1 else f"{1 / ratio:.1f} × more")
     assert page.locator("#answers .answer").count() == SHOWN
     assert page.locator("#photos-section").is_hidden()
     answers = page.evaluate("JSON.parse(document.getElementById('data').textContent).answers")

@@ -68,7 +68,7 @@ Lapis.Summary = class {
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       ["latency", `${paper.latency_steps} steps`, "all windows in turn, deadlines included"],
       [
-        "against the same, plain quantized",
+        "against plain quantized",
         paper.quantized_ratio ? Charts.times(paper.quantized_ratio) : "–",
         paper.skipping_ratio ? `${Charts.times(paper.skipping_ratio)} if that skips zeros` : "",
       ],
