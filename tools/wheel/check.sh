@@ -21,7 +21,7 @@ from importlib.resources import files
 
 import lapis
 from lapis import native
-from lapis.data.cifar_sample import load_sample
+from lapis.data.packaged import load_sample
 from lapis.runtime import Session
 
 assert importlib.util.find_spec("torch") is None, "this environment was meant to have no torch"
