@@ -265,27 +265,32 @@ def import_timm() -> ModuleType:
     return import_beside_torchvision("timm")
 
 
-def import_beside_torchvision(name: str) -> ModuleType:
-    """A module that imports torchvision, also where that does not fit torch.
+# What was declared for a torchvision that does not fit; torch takes a declaration only once.
+_declared: list[str] = []
 
-    The torchvision of the package index is built for CUDA. Beside a CPU torch its operators are missing, and importing
-    it fails with "operator torchvision::nms does not exist". Nothing here uses them, so they are declared.
+
+def import_beside_torchvision(name: str) -> ModuleType:
+    """A module that imports torchvision or torchaudio, also where these do not fit torch.
+
+    Those of the package index are built for CUDA. Beside a CPU torch, importing torchvision fails with "operator
+    torchvision::nms does not exist", and torchaudio does not load. Nothing here uses either, so the operators are
+    declared, and an empty module stands for torchaudio.
     """
     try:
         return importlib.import_module(name)
     except RuntimeError as error:
-        if "torchvision::" not in str(error):
+        if "torchvision::" not in str(error) or _declared:
             raise
+        for operator in ("nms", "qnms"):
+            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", schema)
+        _declared.append("torchvision")
     except OSError as error:
-        # The same of torchaudio, which transformers imports where it is installed.
         if "torchaudio" not in str(error):
             raise
-        stand_in = sys.modules["torchaudio"] = ModuleType("torchaudio")
-        stand_in.__spec__ = ModuleSpec("torchaudio", None)
-        return importlib.import_module(name)
-    for operator in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return importlib.import_module(name)
+        empty = sys.modules["torchaudio"] = ModuleType("torchaudio")
+        empty.__spec__ = ModuleSpec("torchaudio", None)
+    return import_beside_torchvision(name)
 
 
 def _timm_by_name(name: str) -> torch.nn.Module:
