@@ -63,14 +63,14 @@ def deit_weights(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def timm() -> ModuleType:
-    """timm, imported beside a CPU torch: its torchvision is built for CUDA and misses two operators."""
-    import torch
+    """timm, imported as the package does it, also beside a torchvision that does not fit torch."""
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    from lapis.nn import import_timm
 
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    module: ModuleType = pytest.importorskip("timm", reason="timm is not installed: pip install timm")
-    return module
+    try:
+        return import_timm()
+    except ImportError:
+        pytest.skip("timm is not installed: pip install timm")
 
 
 @pytest.fixture(scope="session")

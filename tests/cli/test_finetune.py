@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -139,6 +140,7 @@ def test_the_plan_comes_first_and_the_report_last(
     assert lines[1].endswith("3: cat, frog, ship")
     assert lines[3].startswith("stage 1   exact: 1 epochs, 12 steps of 4 images")
     assert any(line.startswith("time ") for line in lines[:10])
+    assert any(re.fullmatch(r"memory +about \d+\.\d GB", line) for line in lines[:10])
     assert lines[-1].endswith(str(tmp_path / "out" / "report.html"))
     assert "left" in captured.err
     again = tmp_path / "out" / "report.html"
