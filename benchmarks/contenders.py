@@ -138,15 +138,20 @@ def _load_torch_int8(workload: Workload, folder: Path) -> Run:
 
 
 def _prepare_onnx_int8(config: LapisConfig, folder: Path) -> None:
+    from benchmarks.dense import dense
+
+    write_onnx(dense(config), config, folder)
+
+
+def write_onnx(model: Any, config: LapisConfig, folder: Path) -> None:
+    """A torch network as ONNX files, in float32 and in int8."""
     import onnx
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    from benchmarks.dense import dense
-
     images = torch.from_numpy(_noise(config, 2))
     torch.onnx.export(
-        dense(config), (images,), str(folder / ONNX_FILE), input_names=["images"],
+        model, (images,), str(folder / ONNX_FILE), input_names=["images"],
         dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},), dynamo=True, verbose=False,
     )  # fmt: skip
     # The exporter stores shapes of values; the quantizer transposes the values and then fails.
