@@ -1,6 +1,6 @@
-"""Write what follows from the schema of deployed networks: csrc/runtime/schema.inc, and the tables of docs/format.md.
+"""Write what follows from the schema of deployed networks, csrc/runtime/schema.inc, and make the tables of its page.
 
-The fields are in src/lapis/deploy/schema.py, the rules for readers in csrc/runtime/rules.inc. A test compares the files
+The fields are in src/lapis/deploy/schema.py, the rules for readers in csrc/runtime/rules.inc. A test compares the file
 with what this tool would write.
 
     python tools/schema.py
@@ -19,7 +19,7 @@ from lapis.deploy.schema import Field, Tensor
 from lapis.relations import rule_of
 
 ROOT = Path(__file__).resolve().parents[1]
-INC, RULES, PAGE = (ROOT / name for name in ("csrc/runtime/schema.inc", "csrc/runtime/rules.inc", "docs/format.md"))
+INC, RULES = (ROOT / "csrc/runtime" / name for name in ("schema.inc", "rules.inc"))
 MACROS = ("LIMIT", "REAL_LIMIT", "KIND", "POINT", "CODING", "FIELD", "INTEGER", "WORD", "CHOICES", "NUMBERS", "TENSOR")
 # The constants that C takes from Python, by their names there.
 LIMITS = {
@@ -110,8 +110,8 @@ def rules() -> list[tuple[int, str, str]]:
     return [(int(number), *(text.replace('\\"', '"') for text in texts)) for number, *texts in found]
 
 
-def page(text: str) -> str:
-    """docs/format.md with its tables written anew."""
+def with_tables(text: str) -> str:
+    """The text of docs/format.md with its tables, each in the place of its mark."""
     for name, rows in {
         "description": _field_rows(""),
         "config": _field_rows("config"),
@@ -119,10 +119,8 @@ def page(text: str) -> str:
         "tensors": _tensor_rows(),
         "rules": _rule_rows(),
     }.items():
-        opening, closing = f"<!-- schema: {name} -->\n", "<!-- end -->"
-        before, rest = text.split(opening)
-        _, after = rest.split(closing, 1)
-        text = f"{before}{opening}{''.join(f'{row}{chr(10)}' for row in rows)}{closing}{after}"
+        before, after = text.split(f"<!-- table: {name} -->")
+        text = before + "\n".join(rows) + after
     return text
 
 
@@ -185,10 +183,5 @@ def _rule_rows() -> Iterable[str]:
         )
 
 
-def main() -> None:
-    files.write_text(INC, c_schema())
-    files.write_text(PAGE, page(PAGE.read_text()))
-
-
 if __name__ == "__main__":
-    main()
+    files.write_text(INC, c_schema())

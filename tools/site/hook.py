@@ -48,6 +48,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Give the page of the packed file its tables."""
+    if page.file.src_uri != "format.md":
+        return markdown
+    sys.path.insert(0, str(HERE.parents[1]))
+    from tools.schema import with_tables
+
+    return with_tables(markdown)
+
+
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Typeset the equations of one page, and let the long names in its tables break between their words."""
     content = CELL.sub(lambda cell: CODE.sub(lambda code: BETWEEN_WORDS.sub(r"\g<0><wbr>", code[0]), cell[0]), content)

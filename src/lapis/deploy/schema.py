@@ -1,8 +1,8 @@
 """The fields of a deployed network, each in one row: its name, type, shape, range and meaning.
 
 Everything that must know a field takes it from these tables: the checks of a network and of a file, the Python reader
-and writer, the C reader (`csrc/runtime/schema.inc`) and the tables of docs/format.md. `python tools/schema.py` writes
-the last two anew. Letters are those of docs/format.md: L blocks, D width, H heads, M hidden channels, N tokens, P side
+and writer, the C reader (`csrc/runtime/schema.inc`, which `python tools/schema.py` writes) and the tables of the page
+docs/format.md. Letters are those of docs/format.md: L blocks, D width, H heads, M hidden channels, N tokens, P side
 of a patch, K classes, C channels of a head, G patches along one side, T window.
 """
 
