@@ -52,14 +52,14 @@ def neuron_figure(history: NeuronHistory, title: str) -> Figure:
     falling = np.append(history.threshold, history.threshold[-1])
     membrane.step(np.append(firing, 2 * window), falling, where="post", color="black")
     membrane.text(0.02, 0.85, "V += I at every step", transform=membrane.transAxes, fontsize=8)
-    falls = "the threshold falls one level per step"
-    membrane.text(0.98, 0.9, falls, transform=membrane.transAxes, fontsize=8, ha="right")
+    falls = "then the threshold falls one level per step"
+    membrane.text(0.02, 0.75, falls, transform=membrane.transAxes, fontsize=8)
     if history.spike < window:
         when = window + history.spike
         membrane.plot([when], [history.voltage[-1]], "o", color=QUERY)
         membrane.axvline(when, color=QUERY, linewidth=1)
-        label = f" fires at n = {history.spike}, so z = T - n = {window - history.spike}"
-        membrane.text(0.98, 0.75, label, transform=membrane.transAxes, color=QUERY, fontsize=9, ha="right")
+        label = f"fires at n = {history.spike}, so z = T - n = {window - history.spike}"
+        membrane.text(0.02, 0.63, label, transform=membrane.transAxes, color=QUERY, fontsize=9)
     membrane.set(ylabel="membrane V", xlabel="step: the input window, then the window in which it fires")
     for axes in (spikes, current, membrane):
         axes.axvline(window - 0.5, color="#cccccc", linewidth=0.8, linestyle="--")
