@@ -5,8 +5,8 @@ Lapis itself calls them from its engine, and in training by torch operators (`la
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,8 +80,7 @@ class AttentionArrays:
         sizes, keys = self.q.shape, self.k.shape[2]
         strides = outer_strides(self.q), outer_strides(self.k)
         record = native.pairs(sizes, keys, *strides, native.CODES_U8, relation, zero_code)
-        addresses = (self.q.ctypes.data, self.k.ctypes.data, self.v.ctypes.data)
-        return ctypes.byref(record), *addresses, native.Strides(*outer_strides(self.v))
+        return record, self.q, self.k, self.v, native.Strides(*outer_strides(self.v))
 
 
 def l1_distance(q_codes: npt.ArrayLike, k_codes: npt.ArrayLike, threads: int = 1) -> npt.NDArray[np.int32]:
@@ -119,11 +118,7 @@ def distance(relation: int, q: Any, k: Any, dtype: np.dtype[Any], threads: int) 
     out = np.empty((*q.shape[:-1], k.shape[-2]), dtype)
     record, q4, k4 = _record(relation, q, k)
     out_type = native.OUT_I32 if dtype == np.int32 else native.OUT_F32
-    native.check(
-        native.library().lapis_distance(
-            ctypes.byref(record), q4.ctypes.data, k4.ctypes.data, out.ctypes.data, out_type, threads
-        )
-    )
+    native.call("lapis_distance", record, q4, k4, out, out_type, threads)
     return out
 
 
@@ -135,17 +130,7 @@ def distance_backward(relation: int, grad: Float, q: Any, k: Any, threads: int) 
         raise LapisError(f"a gradient of shape {g.shape} was given for distances {(*q.shape[:-1], k.shape[-2])}")
     grad_q, grad_k = np.empty(q.shape, np.float32), np.empty(k.shape, np.float32)
     record, q4, k4 = _record(relation, q, k)
-    native.check(
-        native.library().lapis_distance_backward(
-            ctypes.byref(record),
-            q4.ctypes.data,
-            k4.ctypes.data,
-            g.ctypes.data,
-            grad_q.ctypes.data,
-            grad_k.ctypes.data,
-            threads,
-        )
-    )
+    native.call("lapis_distance_backward", record, q4, k4, g, grad_q, grad_k, threads)
     return grad_q, grad_k
 
 
@@ -186,19 +171,8 @@ def attention(
     size = channels * largest + 1 + (0 if delays is None or not delays.size else int(delays.max()))
     table, gain = float_tables(check_heads(tau, heads), size)
     out = np.empty(arrays.q.shape, np.float32)
-    native.check(
-        native.library().lapis_attention(
-            *arrays.arguments(),
-            table.ctypes.data,
-            gain.ctypes.data,
-            size,
-            None if delays is None else delays.ctypes.data,
-            native.ROW_SCALES[row_scale],
-            out.ctypes.data,
-            native.Strides(*outer_strides(out)),
-            threads,
-        )
-    )
+    affinities = (table, gain, size, delays, native.ROW_SCALES[row_scale])
+    native.call("lapis_attention", *arrays.arguments(), *affinities, out, native.Strides(*outer_strides(out)), threads)
     return out.reshape(np.shape(q_codes))
 
 
@@ -244,21 +218,8 @@ def integer_attention(
     row_exponent = np.ascontiguousarray(tables.row_exponent, np.uint16)
     delays = check_delay(delay, heads, arrays.q.shape[2], arrays.k.shape[2])
     acc, mass = np.empty(arrays.q.shape, np.int32), np.empty(arrays.q.shape[:3], np.uint32)
-    native.check(
-        native.library().lapis_integer_attention(
-            *arrays.arguments(*relation),
-            largest,
-            table.ctypes.data,
-            row_exponent.ctypes.data,
-            exponents,
-            size,
-            None if delays is None else delays.ctypes.data,
-            acc.ctypes.data,
-            native.Strides(*outer_strides(acc)),
-            mass.ctypes.data,
-            threads,
-        )
-    )
+    inputs = (*arrays.arguments(*relation), largest, table, row_exponent, exponents, size, delays)
+    native.call("lapis_integer_attention", *inputs, acc, native.Strides(*outer_strides(acc)), mass, threads)
     shape = np.shape(q_codes)
     return acc.reshape(shape), mass.reshape(shape[:-1])
 
@@ -286,60 +247,41 @@ def lsq_codes(
     return _forward(x, step, offset, (low, high, min_code), threads, want_value=False)
 
 
-def lsq_value_backward(
-    grad: Float,
-    x: Float,
-    step: npt.ArrayLike,
-    offset: float | None,
-    low: int,
-    high: int,
-    threads: int = 1,
-    min_code: int = 1,
-) -> LsqGradients:
-    """Of value: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_value_backward", grad, x, step, offset, (low, high, min_code), threads)
-
-
-def lsq_codes_backward(
-    grad: Float,
-    x: Float,
-    step: npt.ArrayLike,
-    offset: float | None,
-    low: int,
-    high: int,
-    threads: int = 1,
-    min_code: int = 1,
-) -> LsqGradients:
-    """Of codes: see `lapis.ops.lsq.eager`, with a grad_scale of one."""
-    return _backward("lapis_lsq_codes_backward", grad, x, step, offset, (low, high, min_code), threads)
-
-
 def _forward(
     x: Float, step: npt.ArrayLike, offset: float | None, codes: CodeRange, threads: int, want_value: bool
 ) -> Float:
     x = np.ascontiguousarray(x, np.float32)
     s, sizes, per_row = _layout(x, step)
-    o = _scalar(offset)
-    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, *codes)
     out = np.empty_like(x)
-    targets = (out.ctypes.data, None) if want_value else (None, out.ctypes.data)
-    native.check(native.library().lapis_lsq(x.ctypes.data, *sizes, *rule, *targets, threads))
+    targets = (out, None) if want_value else (None, out)
+    native.call("lapis_lsq", x, *sizes, s, per_row, _scalar(offset), *codes, *targets, threads)
     return out
 
 
 def _backward(
-    name: str, grad: Float, x: Float, step: npt.ArrayLike, offset: float | None, codes: CodeRange, threads: int
+    name: str,
+    grad: Float,
+    x: Float,
+    step: npt.ArrayLike,
+    offset: float | None,
+    low: int,
+    high: int,
+    threads: int = 1,
+    min_code: int = 1,
 ) -> LsqGradients:
+    """The gradients of `lapis.ops.lsq.eager`, with a grad_scale of one."""
     x, g = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(grad, np.float32)
     if g.shape != x.shape:
         raise LapisError(f"a gradient of shape {g.shape} was given for x of shape {x.shape}")
     s, sizes, per_row = _layout(x, step)
-    o = _scalar(offset)
-    rule = (s.ctypes.data, per_row, None if o is None else o.ctypes.data, *codes)
+    rule = (*sizes, s, per_row, _scalar(offset), low, high, min_code)
     grad_x, grad_step, grad_offset = np.empty_like(x), np.empty(s.shape), np.empty(1)
-    targets = (grad_x.ctypes.data, grad_step.ctypes.data, grad_offset.ctypes.data)
-    native.check(getattr(native.library(), name)(x.ctypes.data, g.ctypes.data, *sizes, *rule, *targets, threads))
+    native.call(name, x, g, *rule, grad_x, grad_step, grad_offset, threads)
     return LsqGradients(grad_x, grad_step.reshape(np.shape(step)), float(grad_offset[0]))
+
+
+lsq_value_backward = partial(_backward, "lapis_lsq_value_backward")
+lsq_codes_backward = partial(_backward, "lapis_lsq_codes_backward")
 
 
 def _layout(x: Float, step: npt.ArrayLike) -> tuple[Float, tuple[int, int], int]:

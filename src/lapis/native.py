@@ -182,6 +182,17 @@ def check(status: int) -> None:
         raise (CodesError if status == BAD_CODES else LapisError)(problem)
 
 
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the library that returns a status; of arrays and tensors it gets the addresses."""
+    check(getattr(library(), name)(*map(_address, arguments)))
+
+
+def _address(argument: Any) -> Any:
+    if hasattr(argument, "data_ptr"):
+        return argument.data_ptr()
+    return argument.ctypes.data if hasattr(argument, "ctypes") else argument
+
+
 def read_names(name_of: Callable[[int], bytes | None]) -> tuple[str, ...]:
     """The names that a function of the library gives to 0, 1, 2 and so on, up to its first NULL."""
     names = takewhile(lambda name: name is not None, map(name_of, count()))

@@ -40,7 +40,7 @@ def fire(crossing: Crossing, window: int, signed: bool, min_code: int = 1, threa
     spikes = np.empty((window - min_code + 1, rows, 2 * neurons if signed else neurons), dtype=np.bool_)
     codes = np.empty((rows, neurons), dtype=np.int8)
     sizes = (per_row > 1, sets, crossing.low, window, min_code)
-    _call("lapis_spikes_fire", values, rows, neurons, rise, fall, *sizes, spikes, codes, threads)
+    native.call("lapis_spikes_fire", values, rows, neurons, rise, fall, *sizes, spikes, codes, threads)
     return spikes, codes
 
 
@@ -52,7 +52,7 @@ def integrate(spikes: Spikes, weight: Codes, min_code: int = 1, threads: int = 1
     train, weight = _contiguous(spikes, np.bool_), _contiguous(weight, np.int8)
     voltage, crossed = np.empty((train.shape[1], weight.shape[1]), dtype=np.int32), ctypes.c_int64()
     inputs = (train, *train.shape, weight, *weight.shape)
-    _call("lapis_spikes_integrate", *inputs, min_code, voltage, ctypes.byref(crossed), threads)
+    native.call("lapis_spikes_integrate", *inputs, min_code, voltage, crossed, threads)
     return voltage, crossed.value
 
 
@@ -64,7 +64,7 @@ def relate(q: Spikes, k: Spikes, min_code: int = 1, threads: int = 1) -> tuple[I
         raise LapisError(f"query spikes of shape {q.shape} cannot meet key spikes of shape {k.shape}")
     distance, crossed = np.empty((heads, rows, k.shape[2]), dtype=np.int32), ctypes.c_int64()
     sizes = (steps, heads, rows, k.shape[2], neurons)
-    _call("lapis_spikes_relate", q, k, *sizes, min_code, distance, ctypes.byref(crossed), threads)
+    native.call("lapis_spikes_relate", q, k, *sizes, min_code, distance, crossed, threads)
     return distance, crossed.value
 
 
@@ -80,7 +80,7 @@ def leak_affinities(
     exponent = _contiguous(exponent, np.int64)
     affinity, mass = np.empty_like(distance), np.empty(distance.shape[:2], dtype=np.int64)
     membranes = (mantissa, exponent, mantissa.shape[1])
-    _call("lapis_spikes_leak", distance, *distance.shape, *membranes, bits, affinity, mass)
+    native.call("lapis_spikes_leak", distance, *distance.shape, *membranes, bits, affinity, mass)
     return affinity, mass, steps
 
 
@@ -90,7 +90,7 @@ def mix(spikes: Spikes, affinity: Array, signed: bool, min_code: int = 1, thread
     channels, rows = train.shape[3] // (1 + signed), synapses.shape[1]
     voltage, crossed = np.empty((train.shape[1], channels, rows), dtype=np.int32), ctypes.c_int64()
     sizes = (*train.shape, synapses, rows, channels)
-    _call("lapis_spikes_mix", train, *sizes, min_code, voltage, ctypes.byref(crossed), threads)
+    native.call("lapis_spikes_mix", train, *sizes, min_code, voltage, crossed, threads)
     return voltage, crossed.value
 
 
@@ -119,12 +119,6 @@ class NativeSimulator(Simulator):
 def _by_level(thresholds: Array) -> Array:
     """(rows or 1, sets, levels) -> (rows or 1, levels, sets): neurons that are asked together lie together."""
     return _contiguous(thresholds.transpose(0, 2, 1), np.float64)
-
-
-def _call(name: str, *arguments: Any) -> None:
-    """Call a function of the library; of arrays it gets the addresses."""
-    addresses = (one.ctypes.data if isinstance(one, np.ndarray) else one for one in arguments)
-    native.check(getattr(native.library(), name)(*addresses))
 
 
 def _contiguous(array: npt.NDArray[Any], kind: type) -> npt.NDArray[Any]:

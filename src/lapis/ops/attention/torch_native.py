@@ -7,7 +7,6 @@ call is composed of smaller operators.
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,23 +127,10 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
         delays = delay.detach().to(torch.int32).expand(heads, rows, k4.shape[2]).contiguous()
         size += int(delays.max()) if delays.numel() else 0
     table, gain = float_tables(check_heads(tau.detach().double().numpy(), heads), size)
-    native.check(
-        native.library().lapis_attention(
-            ctypes.byref(record(q4, k4, native.L1)),
-            q4.data_ptr(),
-            k4.data_ptr(),
-            v4.data_ptr(),
-            native.Strides(*v4.stride()[:3]),
-            table.ctypes.data,
-            gain.ctypes.data,
-            size,
-            None if delays is None else delays.data_ptr(),
-            native.ROW_SCALES[row_scale],
-            out.data_ptr(),
-            native.Strides(*out.stride()[:3]),
-            threads(),
-        )
-    )
+    v_strides, out_strides = (native.Strides(*x.stride()[:3]) for x in (v4, out))
+    affinities = (table, gain, size, delays, native.ROW_SCALES[row_scale])
+    pairs = record(q4, k4, native.L1)
+    native.call("lapis_attention", pairs, q4, k4, v4, v_strides, *affinities, out, out_strides, threads())
     return (out if q.dim() == 4 else out.reshape(q.shape)), q.new_empty(0, dtype=torch.float32)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -54,16 +53,7 @@ def define_distance(name: str, relation: int) -> None:
 def _distance(relation: int, q: Tensor, k: Tensor) -> Tensor:
     out = torch.empty((*q.shape[:-1], k.shape[-2]))
     q4, k4 = as_kernel_tensor(q), as_kernel_tensor(k)
-    native.check(
-        native.library().lapis_distance(
-            ctypes.byref(record(q4, k4, relation)),
-            q4.data_ptr(),
-            k4.data_ptr(),
-            out.data_ptr(),
-            native.OUT_F32,
-            threads(),
-        )
-    )
+    native.call("lapis_distance", record(q4, k4, relation), q4, k4, out, native.OUT_F32, threads())
     return out
 
 
@@ -71,17 +61,7 @@ def _distance_backward(relation: int, grad: Tensor, q: Tensor, k: Tensor) -> tup
     g = grad.detach().float().contiguous()
     q4, k4 = as_kernel_tensor(q), as_kernel_tensor(k)
     grad_q, grad_k = torch.empty(q.shape), torch.empty(k.shape)
-    native.check(
-        native.library().lapis_distance_backward(
-            ctypes.byref(record(q4, k4, relation)),
-            q4.data_ptr(),
-            k4.data_ptr(),
-            g.data_ptr(),
-            grad_q.data_ptr(),
-            grad_k.data_ptr(),
-            threads(),
-        )
-    )
+    native.call("lapis_distance_backward", record(q4, k4, relation), q4, k4, g, grad_q, grad_k, threads())
     return grad_q.to(q.dtype), grad_k.to(k.dtype)
 
 

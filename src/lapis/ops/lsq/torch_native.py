@@ -59,9 +59,8 @@ def _forward(
 
         return triton.lsq(x, step, offset, triton.Rule(low, high, min_code, value))
     x, out = x.detach().contiguous(), torch.empty(x.shape)
-    targets = (out.data_ptr(), None) if value else (None, out.data_ptr())
-    rule = _rule(x, step, offset, (low, high, min_code))
-    native.check(native.library().lapis_lsq(x.data_ptr(), *rule, *targets, threads()))
+    targets = (out, None) if value else (None, out)
+    native.call("lapis_lsq", x, *_rule(x, step, offset, (low, high, min_code)), *targets, threads())
     return out
 
 
@@ -74,10 +73,8 @@ def _backward(
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
-    targets = (grad_x.data_ptr(), sums.data_ptr(), sums.data_ptr() + sums.element_size() * step.numel())
-    kernel = getattr(native.library(), f"lapis_{name}_backward")
     shared = _rule(x, step, offset, (low, high, min_code))
-    native.check(kernel(x.data_ptr(), grad.data_ptr(), *shared, *targets, threads()))
+    native.call(f"lapis_{name}_backward", x, grad, *shared, grad_x, sums, sums[-1:], threads())
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
 
@@ -96,7 +93,7 @@ def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> t
     """The arguments that all kernels share: rows, columns, steps and whether each row has its own, offset, codes."""
     one_step = step.numel() == 1
     sizes = (1, x.numel()) if one_step else (x.shape[0], x.shape[1])
-    return *sizes, step.data_ptr(), int(not one_step), None if offset is None else offset.data_ptr(), *codes
+    return *sizes, step, int(not one_step), offset, *codes
 
 
 def _shape(x: Tensor, step: Tensor, offset: Tensor | None, *rule: float) -> Tensor:
