@@ -30,9 +30,10 @@ class Named(click.ParamType):  # type: ignore[type-arg]
 
 
 def recipe_names() -> list[str]:
-    """The functions in the files of the recipes; `lapis.train.recipes` knows them too, but loads torch."""
+    """The names in the files of the recipes; `lapis.train.recipes` knows them too, but loads torch."""
     files = (Path(lapis.__file__).parent / "train" / "recipes").glob("[!_]*.py")
-    return sorted(name for file in files for name in re.findall(r"^def ([a-z]\w*)", file.read_text("utf-8"), re.M))
+    pattern = re.compile(r"^(?:def )?([a-z]\w*)(?:\(| = _recovery)", re.MULTILINE)
+    return sorted(name for file in files for name in pattern.findall(file.read_text("utf-8")))
 
 
 MODEL = Named("model", assets.names, files=True)

@@ -6,6 +6,7 @@ CIFAR is evaluated on 5,000 training images that it does not train on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from lapis.config import preset
@@ -66,24 +67,6 @@ def cifar100_small() -> Recipe:
     return replace(_cifar100(cifar10_small()), distill=Distill(teacher="runs/cifar100_teacher"))
 
 
-def cifar10_small_w6() -> Recipe:
-    """Recovery of cifar10_small: power-of-two rows, a spike-coded readout and 6-bit weights at once.
-
-    Command:   lapis train cifar10_small_w6 --data DIR
-    Expected:  96.11 % (paper).
-    """
-    return _w6(cifar10_small(), "runs/cifar10_small")
-
-
-def cifar100_small_w6() -> Recipe:
-    """Recovery of cifar100_small: power-of-two rows, a spike-coded readout and 6-bit weights at once.
-
-    Command:   lapis train cifar100_small_w6 --data DIR
-    Expected:  81.02 % (paper).
-    """
-    return _w6(cifar100_small(), "runs/cifar100_small")
-
-
 def imagenet_base() -> Recipe:
     """Lapis-B on ImageNet: exact rows, W32, from BEiT-B/16.
 
@@ -114,42 +97,6 @@ def imagenet_large() -> Recipe:
     return replace(imagenet_base(), model=preset("lapis_large"), start="beit_large_patch16_224", optim=optim)
 
 
-def imagenet_base_pow2() -> Recipe:
-    """Recovery of imagenet_base: power-of-two rows and a spike-coded readout, W32.
-
-    Command:   lapis train imagenet_base_pow2 --data DIR
-    Expected:  80.58 % (paper).
-    """
-    return _pow2(imagenet_base(), "runs/imagenet_base")
-
-
-def imagenet_large_pow2() -> Recipe:
-    """Recovery of imagenet_large: power-of-two rows and a spike-coded readout, W32.
-
-    Command:   lapis train imagenet_large_pow2 --data DIR
-    Expected:  83.39 % (paper).
-    """
-    return _pow2(imagenet_large(), "runs/imagenet_large")
-
-
-def imagenet_base_w6() -> Recipe:
-    """Recovery of imagenet_base: power-of-two rows, a spike-coded readout and 6-bit weights at once.
-
-    Command:   lapis train imagenet_base_w6 --data DIR
-    Expected:  80.32 % (paper).
-    """
-    return _w6(imagenet_base(), "runs/imagenet_base")
-
-
-def imagenet_large_w6() -> Recipe:
-    """Recovery of imagenet_large: power-of-two rows, a spike-coded readout and 6-bit weights at once.
-
-    Command:   lapis train imagenet_large_w6 --data DIR
-    Expected:  83.25 % (paper).
-    """
-    return _w6(imagenet_large(), "runs/imagenet_large")
-
-
 def _cifar100(recipe: Recipe) -> Recipe:
     return replace(recipe, model=recipe.model.replace(classes=100), data=replace(recipe.data, dataset="cifar100"))
 
@@ -168,3 +115,29 @@ def _w6(exact: Recipe, start: str) -> Recipe:
     stage = _pow2(exact, start)
     augment = replace(stage.augment, mixup=0.8, cutmix=1.0, mix_prob=0.1, operations=0, erase=0.0)
     return replace(stage, model=stage.model.replace(weight_bits=6), augment=augment)
+
+
+def _recovery(
+    exact: Callable[[], Recipe], stage: Callable[[Recipe, str], Recipe], percent: float
+) -> Callable[[], Recipe]:
+    """The recipe that recovers what the run of `exact` loses when it is deployed; `percent` is the paper's accuracy."""
+
+    def recipe() -> Recipe:
+        return stage(exact(), f"runs/{exact.__name__}")
+
+    bits = " and a spike-coded readout, W32" if stage is _pow2 else ", a spike-coded readout and 6-bit weights at once"
+    recipe.__name__ = exact.__name__ + stage.__name__
+    recipe.__doc__ = f"""Recovery of {exact.__name__}: power-of-two rows{bits}.
+
+    Command:   lapis train {recipe.__name__} --data DIR
+    Expected:  {percent:.2f} % (paper).
+    """
+    return recipe
+
+
+cifar10_small_w6 = _recovery(cifar10_small, _w6, 96.11)
+cifar100_small_w6 = _recovery(cifar100_small, _w6, 81.02)
+imagenet_base_pow2 = _recovery(imagenet_base, _pow2, 80.58)
+imagenet_base_w6 = _recovery(imagenet_base, _w6, 80.32)
+imagenet_large_pow2 = _recovery(imagenet_large, _pow2, 83.39)
+imagenet_large_w6 = _recovery(imagenet_large, _w6, 83.25)
