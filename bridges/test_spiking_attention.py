@@ -24,7 +24,7 @@ from spikingjelly.activation_based.op_counter import ACCounter, DispatchCounterM
 
 from lapis.config import Coding, CodingByPoint, MinCodeByPoint
 from lapis.deploy.network import Layer, Network
-from lapis.deploy.simulate import follow_neuron, integrate, mix, relate, simulate
+from lapis.deploy.simulate import integrate, mix, relate, simulate
 from lapis.energy.counts import deliveries
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, calibrate
@@ -33,6 +33,7 @@ from lapis.ops import l1_distance
 from lapis.preprocess import Preprocess
 from lapis.spikes import encode, split_on_off
 from lapis.trace import Point, Tally, Trace
+from research.neuron_chart import follow_neuron
 from tests.networks import images_for, small_config, small_model, wide_network
 
 # Sums of float32 in another order; a code is a whole number.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from lapis import models
@@ -29,7 +30,6 @@ from lapis.deploy.network import Network
 from lapis.deploy.noise import Noise
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.preprocess import Pixels
-from lapis.report.charts import new_figure
 from lapis.trace import Point
 
 LEVELS = [(0, 0.0), *((jitter, 0.0) for jitter in (1, 2, 3)), *((0, drop) for drop in (0.02, 0.05, 0.1))]
@@ -103,7 +103,7 @@ def count_right(network: Network, noise: Noise, batches: Iterator[tuple[Pixels, 
 
 
 def draw(rows: list[dict[str, str]], path: Path) -> None:
-    figure = new_figure(8, 3.4)
+    figure = Figure(figsize=(8, 3.4), layout="constrained", dpi=120)
     for place, (axis, label) in enumerate((("jitter", "jitter, steps either way"), ("drop", "spikes lost, %"))):
         axes = figure.add_subplot(1, 2, place + 1)
         other = "drop" if axis == "jitter" else "jitter"

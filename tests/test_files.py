@@ -116,7 +116,6 @@ def test_an_input_is_no_target_by_any_name(tmp_path: Path) -> None:
     [
         ("table", b"image,rank\n"),
         ("page", b"<!DOCTYPE html><p>"),
-        ("PNG picture", b"\x89PNG\r\n"),
         ("packed network", b'\x10\0\0\0\0\0\0\0{"__metadata__":{"lapis_packed":"{}"}}'),
     ],
 )

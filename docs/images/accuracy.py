@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lapis._util.files import save_figure
-from lapis.report.charts import KEY, QUERY, new_figure
+from matplotlib.figure import Figure
 
+from lapis._util.files import save_figure
+
+# From Okabe and Ito's palette, for colour-blind readers as well.
+DENSE, SPIKING = "#d55e00", "#0072b2"
 HERE = Path(__file__).resolve().parent
 ROW = re.compile(r"^\| (.+?) \| (\d+) % \| ([\d.]+) % \[([\d.]+), ([\d.]+)\] \|", re.MULTILINE)
 TEACHER = re.compile(r"^\| dense teacher.*?\| ([\d.]+) % \[", re.MULTILINE)
@@ -18,12 +21,12 @@ def main() -> None:
     rows = [(name, *map(float, numbers)) for name, *numbers in ROW.findall(page)]
     names, share, top, low, high = zip(*rows, strict=True)
     [teacher] = map(float, TEACHER.findall(page))
-    figure = new_figure(7.2, 3.6)
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained", dpi=120)
     axes = figure.add_subplot()
-    axes.axhline(teacher, color=QUERY, linestyle="--", linewidth=1.2)
-    axes.text(26, teacher + 0.4, "dense teacher, FP32", color=QUERY, fontsize=8)
-    axes.plot(share, top, "o-", color=KEY, markersize=4)
-    axes.fill_between(share, low, high, color=KEY, alpha=0.2, linewidth=0)
+    axes.axhline(teacher, color=DENSE, linestyle="--", linewidth=1.2)
+    axes.text(26, teacher + 0.4, "dense teacher, FP32", color=DENSE, fontsize=8)
+    axes.plot(share, top, "o-", color=SPIKING, markersize=4)
+    axes.fill_between(share, low, high, color=SPIKING, alpha=0.2, linewidth=0)
     for name, x, y in zip(names, share, top, strict=True):
         label = name.strip("`").removeprefix("lapis_tiny.") if name.startswith("`") else f"{y:.1f} %, not packaged"
         place = (0, 7) if name.endswith("half`") else (6, -11)

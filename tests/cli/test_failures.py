@@ -43,8 +43,6 @@ FAILURES = {
     "explain MODEL pictures/airplane/3.png -o pictures/airplane/3.png --force": "is an input",
     "explain MODEL sample:0 -o MODEL": "is an input",
     "explain MODEL sample:0 -o FILE/page.html": "is a file",
-    "simulate MODEL -n 1 --chart neuron.png --neuron 99 0 0": "no neuron at block 99",
-    "simulate MODEL -n 1 --chart FILE/neuron.png": "is a file",
     "finetune pictures --out pictures": "also an input",
     "export MODEL -o MODEL.onnx/x.onnx": "there is no folder",
     "evaluate MODEL --data none": "none is not a folder",

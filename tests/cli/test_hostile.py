@@ -79,7 +79,7 @@ WALK: dict[str, list[list[str]]] = {
         ["evaluate", RUN, "--data", "sorted", "--limit", "7"],
         ["evaluate", MODEL, "--data", "loose"],
     ],
-    "simulate": [["simulate", MODEL, "-n", "1"], ["simulate", RUN, "-n", "1", "--chart", f"{FILE}.png"]],
+    "simulate": [["simulate", MODEL, "-n", "1"], ["simulate", RUN, "-n", "1", "--jitter", "1"]],
     "verify": [["verify", MODEL, "-n", "1"], ["verify", RUN, "-n", "1"]],
     "pack": [["pack", MODEL], ["pack", RUN, "-o", f"{FILE}.out.safetensors"], ["pack", RUN]],
     "predict": [

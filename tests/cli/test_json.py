@@ -35,7 +35,7 @@ LINES = [
     "finetune pictures --start MODEL --epochs 1 --threads 1 --out tuned",
     "evaluate MODEL --data pictures",
     "evaluate CHECKPOINT --data pictures",
-    "simulate MODEL -n 1 --chart neuron.png",
+    "simulate MODEL -n 1",
     "verify MODEL -n 1",
     "pack CHECKPOINT -o packed.safetensors",
     "export MODEL -o model.onnx",

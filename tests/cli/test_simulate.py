@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.synthetic import random_network
 from lapis.cli import main
-from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
+from lapis.errors import EXIT_OK
 from lapis.pack import save
 from tests.networks import small_config
 
@@ -43,12 +42,3 @@ def test_noise_is_told_and_repeats_by_its_seed(tmp_path: Path, capsys: pytest.Ca
     assert "noise    up to 2 steps, 50 % lost, seed 3, at attention_in" in capsys.readouterr().out
     assert main([*words, "--point", "w"]) != EXIT_OK
     assert "'w' is not one of" in capsys.readouterr().err
-
-
-def test_without_matplotlib_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(tmp_path / "n.safetensors", random_network(CONFIG))
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main(["simulate", str(tmp_path / "n.safetensors"), "--chart", str(tmp_path / "n.png")]) == EXIT_BAD_INPUT
-    assert "pip install matplotlib" in capsys.readouterr().err

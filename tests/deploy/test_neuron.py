@@ -10,8 +10,8 @@ import pytest
 from lapis.config import Coding, CodingByPoint
 from lapis.convert.fold import from_model
 from lapis.deploy import integer
-from lapis.deploy.simulate import follow_neuron
 from lapis.errors import LapisError
+from research.neuron_chart import follow_neuron
 from tests.networks import small_config, small_model
 
 CONFIG = small_config(width=8)

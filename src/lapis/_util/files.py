@@ -41,8 +41,8 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 
 # How a file of each kind that commands write begins; a table is also known by its name.
-_STARTS = {"page": b"<!doctype html", "PNG picture": b"\x89PNG", "ONNX file": b"\x08"}
-Kind = Literal["page", "PNG picture", "ONNX file", "table", "packed network"]
+_STARTS = {"page": b"<!doctype html", "ONNX file": b"\x08"}
+Kind = Literal["page", "ONNX file", "table", "packed network"]
 
 
 def check_folder(folder: Path, option: str, inputs: Iterable[str | Path | None] = ()) -> None:

@@ -10,21 +10,18 @@ from typing import Any
 import click
 
 from lapis import models
-from lapis._util.files import check_target, save_figure
 from lapis.cli.completion import MODEL
-from lapis.cli.options import PATH, data_option, force_option, images_option, json_option, show
+from lapis.cli.options import data_option, images_option, json_option, show
 from lapis.data.open import resized_batches, some_images
 from lapis.deploy import integer
 from lapis.deploy.noise import Noise
-from lapis.deploy.simulate import Events, follow_neuron
+from lapis.deploy.simulate import Events
 from lapis.deploy.simulate_native import fast_simulator
 from lapis.energy.counts import OPERATORS
 from lapis.errors import EXIT_OK
-from lapis.report.charts import neuron_figure
 from lapis.trace import POINTS, Point, Tally
 
 BATCH = 4
-Neuron = tuple[int, int, int]
 
 
 @click.command()
@@ -35,20 +32,10 @@ Neuron = tuple[int, int, int]
 @click.option("--drop", type=click.FloatRange(0, 1), default=0.0, help="Spikes are lost with this probability.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of jitter and drop.")
 @click.option("--point", "points", type=click.Choice(POINTS), multiple=True, help="Noise here only; repeat for more.")
-@click.option("--chart", type=PATH, help="Draw what one neuron does, to this PNG file.")
-@click.option(
-    "--neuron",
-    type=(int, int, int),
-    default=(0, 1, 0),
-    show_default=True,
-    metavar="BLOCK TOKEN CHANNEL",
-    help="Which value neuron to draw.",
-)
-@force_option
 @json_option
 def command(
     model: str, data: Path | None, count: int, jitter: int, drop: float, seed: int, points: tuple[Point, ...],
-    chart: Path | None, neuron: Neuron, force: bool, as_json: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Run MODEL as a spiking network, spike by spike, on some images and print the counts.
 
@@ -60,16 +47,13 @@ def command(
     Example:
       lapis simulate lapis_tiny.cifar10 -n 1 --jitter 1 --drop 0.01
     """
-    opened = models.load(model)
-    check_target(chart, "--chart", "PNG picture", [opened.path, data], force)
-    network = opened.network
+    network = models.load(model).network
     noise = Noise(jitter, drop, seed, points or POINTS) if jitter or drop else None
     simulator, events, tally = fast_simulator(network, noise=noise), Events(), Tally()
     answers: list[int] = []
     changed = 0
-    started, first = time.perf_counter(), None
+    started = time.perf_counter()
     for pixels, _ in resized_batches(some_images(data, count), network.preprocess, BATCH):
-        first = pixels[0] if first is None else first
         logits, trace, batch_events = simulator.run(pixels)
         events.add(batch_events)
         tally.add(trace)
@@ -93,12 +77,6 @@ def command(
     }
     if noise is not None:
         record["noise"] = {**asdict(noise), "changed_answers": changed}
-    if chart is not None and first is not None:
-        block, token, channel = neuron
-        history = follow_neuron(network, first, block, token, channel)
-        figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")
-        save_figure(chart, figure, metadata={"Software": None})
-        record["chart"] = str(chart)
     show(record, _table(record), as_json)
     return EXIT_OK
 
@@ -124,6 +102,4 @@ def _table(record: dict[str, Any]) -> list[str]:
             f"noise    up to {noise['jitter']} steps, {100 * noise['drop']:g} % lost, seed {noise['seed']}, at "
             f"{', '.join(noise['points'])}: {noise['changed_answers']} of {record['images']} answers changed"
         )
-    if "chart" in record:
-        lines.append(f"chart    {record['chart']}")
     return lines

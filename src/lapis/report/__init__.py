@@ -1,4 +1,4 @@
-"""Pages and charts of what Lapis computes: the explain page, the reports of commands, energy tables."""
+"""Pages of what Lapis computes: the explain page, the reports of commands, energy tables."""
 
 from lapis.report.page import Explained, write_page
 from lapis.report.page.explain import explain
