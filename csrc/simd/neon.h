@@ -95,9 +95,14 @@ INLINE ints sums_of_bytes(ints a, ints b, ints c, ints d) {
 
 /* sum + products of bytes up to 127, whatever the lane; and the sums of the lanes of four vectors. */
 INLINE ints add_products(ints sum, ints a, ints b) {
+#if defined(__ARM_FEATURE_DOTPROD)
+    IN_PLACE(sum, "udot %0.4s, %1.16b, %2.16b", a, b);
+    return sum;
+#else
     const uint16x8_t low = vmull_u8(vget_low_u8(as_u8(a)), vget_low_u8(as_u8(b)));
     const uint16x8_t both = vmlal_high_u8(low, as_u8(a), as_u8(b));
     return from_u32(vpadalq_u16(vreinterpretq_u32_s32(sum), both));
+#endif
 }
 INLINE ints sums_of_lanes(ints a, ints b, ints c, ints d) { return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)); }
 
