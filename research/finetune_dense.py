@@ -34,7 +34,7 @@ from lapis.train.start import start_network
 def main(folder: Path, weights: str, out: Path, rate: float | None, threads: int) -> None:
     torch.set_num_threads(threads)
     images, dense = open_class_folders(folder), models.load(weights)
-    plan = make_plan(folder, images, models.load(models.DEFAULT_START), out, "dense", Choices())
+    plan = make_plan(folder, images, models.load(models.DEFAULT_MODEL), out, "dense", Choices())
     recipe = next(iter(plan.stages.values()))
     config = dense.config.replace(classes=len(images.classes))
     model = start_network(config, weights, recipe.seed)

@@ -241,23 +241,6 @@ class LapisConfig:
             raise LapisError(f"its configuration has a field of the wrong type ({error})") from error
 
 
-def _presets() -> dict[str, LapisConfig]:
-    sizes: dict[str, dict[str, Any]] = {
-        "lapis_tiny": {"width": 192, "depth": 12, "heads": 3},
-        "lapis_small": {"width": 384, "depth": 12, "heads": 6},
-        "lapis_base": {"width": 768, "depth": 12, "heads": 12},
-        "lapis_large": {"width": 1024, "depth": 24, "heads": 16, "window": 20},
-    }
-    table: dict[str, LapisConfig] = {}
-    for name, size in sizes.items():
-        # The paper's base and large models are BEiTs, its small one (and our tiny one) a plain ViT.
-        native: Style = "beit" if name in ("lapis_base", "lapis_large") else "vit"
-        other: Style = "vit" if native == "beit" else "beit"
-        table[name] = LapisConfig(style=native, **size)
-        table[f"{name}_{other}"] = LapisConfig(style=other, **size)
-    return table
-
-
 def preset(name: str, **changes: Any) -> LapisConfig:
     """A configuration by name, with some fields changed: `preset("lapis_tiny", classes=10, image_size=96)`."""
     if name not in PRESETS:
@@ -338,4 +321,10 @@ def _either(words: Iterable[object]) -> str:
     return f"{', '.join(rest)} or {last}" if rest else last
 
 
-PRESETS: dict[str, LapisConfig] = _presets()
+# The paper's base and large models are BEiTs, its small one (and our tiny one) a plain ViT.
+PRESETS = {
+    "lapis_tiny": LapisConfig(width=192, depth=12, heads=3),
+    "lapis_small": LapisConfig(width=384, depth=12, heads=6),
+    "lapis_base": LapisConfig("beit", width=768, depth=12, heads=12),
+    "lapis_large": LapisConfig("beit", width=1024, depth=24, heads=16, window=20),
+}

@@ -42,10 +42,8 @@ KINDS: dict[Kind, str] = {
     "checkpoint": "a training checkpoint",
     "foreign": "foreign weights: a dense network that never learned to spike",
 }
-# What commands use where no model is named.
+# What commands use where no model is named, and what `lapis finetune` starts from.
 DEFAULT_MODEL = "lapis_tiny.imagenet"
-# What `lapis finetune` starts from.
-DEFAULT_START = DEFAULT_MODEL
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 # Pillow's numbers, by which transformers names a filter.
 INTERPOLATIONS: dict[object, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}

@@ -111,16 +111,12 @@ def test_a_packed_network_is_evaluated_without_torch(tmp_path: Path, tree: Path)
     assert json.loads(done.stdout)["images"] == 30
 
 
-def test_an_import_is_called_calibrated_and_not_trained(
-    tree: Path, deit_weights: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_foreign_weights_are_evaluated_as_the_dense_network_they_are(
+    tree: Path, deit_weights: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # DeiT-Ti knows 1000 classes; these folders are named by numbers below that.
-    words = [str(deit_weights), "--data", str(tree), "--preset", "lapis_tiny", "--size", "32", "--calibrate", "4"]
-    record = run(capsys, *words, "--limit", "6")
-    assert record["state"] == "calibrated, not trained"
-    assert record["calibration_images"] == 4
-    assert main(["evaluate", *words, "--limit", "3"]) == EXIT_OK
-    assert "imported and calibrated, not trained" in capsys.readouterr().out
+    record = run(capsys, str(deit_weights), "--data", str(tree), "--size", "32", "--limit", "6")
+    assert (record["state"], record["config"]["image_size"], record["images"]) == ("dense", 32, 6)
 
 
 def test_two_networks_are_compared_image_by_image(
@@ -149,7 +145,7 @@ def test_two_networks_are_compared_image_by_image(
         (["{model}", "--compare", "{few}"], "f.safetensors: the images have 10 classes, the network 3"),
         (["{model}", "--compare", "absent.safetensors"], "no such file"),
         (["absent.safetensors"], "no such file"),
-        (["{model}", "--preset", "lapis_tiny"], "is a training checkpoint"),
+        (["{model}", "--size", "32"], "is a training checkpoint"),
         (["{model}", "--crop", "7"], "crop=7"),
         (["{model}", "--normalise", "mean"], "use imagenet, half, cifar"),
         (["{model}", "--data", "{empty}"], "no test images"),

@@ -45,7 +45,6 @@ PAGES = {
         given=("deit_tiny.safetensors", "imagenet", "cifar"),
         needs=("torch",),
         add={
-            "evaluate": "--calibrate 2",
             "train": "--quiet --set optim.epochs=0.02 --set optim.batch=8 --set data.calibrate=2 "
             "--set data.validate=10",
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -12,10 +11,9 @@ PACKAGE = "lapis-snn"
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra: from the clone, if this is one, else what the extra consists of by name."""
+    """The command that installs an extra: of the clone, if this is one, else of the package that is installed."""
     root = _clone()
-    wanted = _requirements(extra) if root is None else [f"{_short(root)}[{extra}]"]
-    return shlex.join([tool("pip"), "install", *(wanted or [f"{PACKAGE}[{extra}]"])])
+    return shlex.join([tool("pip"), "install", f"{PACKAGE if root is None else _short(root)}[{extra}]"])
 
 
 def tool(name: str) -> str:
@@ -42,19 +40,3 @@ def _clone() -> Path | None:
         if project.is_file() and f'name = "{PACKAGE}"' in project.read_text(encoding="utf-8"):
             return root
     return None
-
-
-def _requirements(extra: str) -> list[str]:
-    from importlib import metadata  # slow to import, and rarely needed
-
-    try:
-        lines = metadata.requires(PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        requirement, _, marker = (part.strip() for part in line.partition(";"))
-        if re.search(rf"extra == ['\"]{extra}['\"]", marker):
-            inner = re.fullmatch(rf"{PACKAGE}\[(.+)\]", requirement)
-            found += [one for name in inner[1].split(",") for one in _requirements(name)] if inner else [requirement]
-    return found

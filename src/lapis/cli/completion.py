@@ -38,5 +38,4 @@ def recipe_names() -> list[str]:
 
 MODEL = Named("model", assets.names, files=True)
 MODEL_OR_PRESET = Named("model", lambda: [*assets.names(), *sorted(PRESETS)], files=True)
-PRESET = Named("preset", lambda: sorted(PRESETS))
 RECIPE = Named("recipe", recipe_names)

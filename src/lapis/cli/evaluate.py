@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lapis import models
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy, interval95, paired_test
 from lapis._util.progress import Display
-from lapis.cli.completion import MODEL, PRESET
+from lapis.cli.completion import MODEL
 from lapis.cli.options import (
     data_option,
     json_option,
@@ -23,7 +23,6 @@ from lapis.cli.options import (
     with_torch_threads,
 )
 from lapis.config import LapisConfig
-from lapis.config import preset as preset_config
 from lapis.data.images import ArrayImages, Images, match_classes, spread
 from lapis.data.open import open_images, resolve_data
 from lapis.deploy.network import Network
@@ -41,16 +40,13 @@ if TYPE_CHECKING:
 # The share of the shorter side that is commonly kept in tests of foreign classifiers, if images are not tiny.
 COMMON_CROP = 0.875
 SIGNIFICANT = 0.05
-CALIBRATED = "calibrated, not trained"
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a network is evaluated: the options of these names."""
 
-    preset: str | None
     size: int | None
-    calibrate: int
     normalise: str | None
     crop: float | None
     batch: int
@@ -67,8 +63,6 @@ class Settings:
 @data_option("Folder with CIFAR batches or class folders")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--compare", type=MODEL, metavar="OTHER", help="Test another network on the same images, and compare.")
-@click.option("--preset", type=PRESET, help="Import foreign weights as this network, calibrated, not trained.")
-@click.option("--calibrate", default=32, show_default=True, type=click.IntRange(1), help="Images to calibrate on.")
 @click.option("--size", type=click.IntRange(1), help="Image size for foreign weights; their own by default.")
 @click.option("--normalise", help="imagenet, half or cifar; by default as in the file, else imagenet.")
 @click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
@@ -87,7 +81,7 @@ def command(
 
     MODEL is a Lapis file, a run's folder, a packaged name, or timm-named weights, which are evaluated as the dense
     network they are. A packed network runs in the C engine; all others run in torch. --compare gives McNemar's exact
-    test of two networks, image by image; --preset, --size and --hash are then about MODEL only.
+    test of two networks, image by image; --size and --hash are then about MODEL only.
 
     \b
     Example:
@@ -98,7 +92,7 @@ def command(
     settings = Settings(**options)
     record, hits = _evaluate(model, images, settings)
     if compare is not None:
-        other, other_hits = _evaluate(compare, images, replace(settings, preset=None, size=None, hashed=False))
+        other, other_hits = _evaluate(compare, images, replace(settings, size=None, hashed=False))
         if len(hits) != len(other_hits):  # only files that change meanwhile
             raise LapisError(f"{model} read {len(hits)} images and {compare} {len(other_hits)}; start again")
         record["compare"] = {"other": other, **paired_test(hits, other_hits)}
@@ -108,8 +102,8 @@ def command(
 def _evaluate(model: str, images: Images, settings: Settings) -> tuple[dict[str, Any], list[bool]]:
     """The record of a network, and which images it classified correctly."""
     opened = models.load(model)
-    if (settings.preset or settings.size) and opened.kind != "foreign":
-        raise LapisError(f"--preset and --size import foreign weights; {model} is {models.KINDS[opened.kind]}")
+    if settings.size and opened.kind != "foreign":
+        raise LapisError(f"--size is for foreign weights; {model} is {models.KINDS[opened.kind]}")
     try:
         images, matched = match_classes(images, opened.class_names, opened.config.classes)
     except LapisError as error:
@@ -157,8 +151,6 @@ def _torch(opened: Model, images: Images, settings: Settings, display: Display) 
     with_torch_threads(settings.threads)
     from lapis.convert.torch_executor import DeployedEvaluator
     from lapis.data.loader import TestBatches
-    from lapis.nn import calibrate
-    from lapis.nn.pixels import normalise
     from lapis.train.distributed import choose_device
     from lapis.train.evaluate import evaluate
 
@@ -166,30 +158,19 @@ def _torch(opened: Model, images: Images, settings: Settings, display: Display) 
         display.update(so_far.images, f"top-1 {so_far.top1:.2f} %  top-5 {so_far.top5:.2f} %")
 
     device = choose_device(settings.device or "auto")
-    network, state = _network(opened, settings)
+    network, state = _network(opened, settings.size)
     preprocess = _preprocess(opened, network.config.image_size, settings, small=isinstance(images, ArrayImages))
-    batch, workers = settings.batch, settings.workers
-    record: dict[str, Any] = {"state": state, "executor": f"torch, {device}"}
-    if settings.preset is not None:
-        # Steps and taus come from some of the test images; calibration uses no labels.
-        few = TestBatches(spread(images, settings.calibrate), preprocess, batch, workers=workers)
-        calibrate(cast("LapisViT", network), [normalise(one.pixels, preprocess) for one in few])
-        record["calibration_images"] = min(settings.calibrate, len(images))
-    batches = TestBatches(images, preprocess, batch, workers=workers, device=device)
+    batches = TestBatches(images, preprocess, settings.batch, workers=settings.workers, device=device)
     scores = evaluate(DeployedEvaluator(network, preprocess).to(device), batches, on_batch=show_scores)
-    return record, network.config, scores
+    return {"state": state, "executor": f"torch, {device}"}, network.config, scores
 
 
-def _network(opened: Model, settings: Settings) -> tuple[LapisViT | Network, str]:
+def _network(opened: Model, size: int | None) -> tuple[LapisViT | Network, str]:
     """The network to evaluate, and its state of training, which is unknown if the file does not record it."""
-    preset, size = settings.preset, settings.size
-    if preset or size:
+    if size:
         from lapis.nn import load_backbone
 
-        dense = opened.config
-        changes: dict[str, Any] = {"classes": dense.classes, "image_size": size or dense.image_size}
-        config = dense.replace(**changes) if preset is None else preset_config(preset, **changes)
-        return load_backbone(opened.path or opened.source, config), "dense" if preset is None else CALIBRATED
+        return load_backbone(opened.path or opened.source, opened.config.replace(image_size=size)), "dense"
     if opened.kind == "packed":
         return opened.network, "packed"
     network = opened.torch()
@@ -235,8 +216,6 @@ def table(record: dict[str, Any]) -> list[str]:
             f"{found['only_first']} images, only the second on {found['only_second']}",
             f"        McNemar's exact p = {found['p']:.3g}: {verdict}",
         ]
-    if record["state"] == CALIBRATED:
-        lines.append("This network was imported and calibrated, not trained: its accuracy is not a result of Lapis.")
     if record.get("unreadable"):
         lines.append(f"{len(record['unreadable'])} images could not be read and were left out")
     return lines

@@ -44,7 +44,7 @@ REPORT_FILE = "report.html"
 @click.option(
     "--start",
     type=MODEL,
-    default=models.DEFAULT_START,
+    default=models.DEFAULT_MODEL,
     show_default=True,
     help="First weights: a file, run, packaged or timm name.",
 )

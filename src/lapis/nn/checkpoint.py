@@ -36,7 +36,7 @@ def read_network(path: Path, build: Callable[[LapisConfig], Module]) -> tuple[Mo
     """The network of a file that `save_network` wrote, in evaluation mode, and the metadata of `extra`."""
     tensors, metadata = read_tensors(path)
     if CHECKPOINT_KEY not in metadata:
-        raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with --preset")
+        raise LapisError(f"{path} holds no Lapis configuration; import foreign weights with lapis.nn.load_backbone")
     extra = checkpoint_metadata(path, metadata[CHECKPOINT_KEY])
     config = LapisConfig.from_dict(extra.pop("config"))
     _check_sizes(path, tensors, config)
