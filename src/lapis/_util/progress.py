@@ -55,24 +55,11 @@ class Display:
 
 
 def _bar() -> Any:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
-        # What is printed meanwhile goes above the bar, unless it goes into a file or a pipe.
-        redirect_stdout=sys.stdout.isatty(),
-    )
+    times = (progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TimeRemainingColumn())
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), *times)
+    note = progress.TextColumn("{task.fields[note]}")
+    # What is printed meanwhile goes above the bar, unless it goes into a file or a pipe.
+    return progress.Progress(*columns, note, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty())

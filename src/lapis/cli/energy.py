@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
-from lapis import models
+from lapis import energy, models
 from lapis._util import overrides
 from lapis._util import run_layout as runs
 from lapis._util.metrics import WATCHED_IMAGES
@@ -21,18 +21,6 @@ from lapis.config import PRESETS, LapisConfig, nearest, preset
 from lapis.data.images import Images, spread
 from lapis.data.open import open_images, resolve_data
 from lapis.data.packaged import packaged_images
-from lapis.energy import (
-    CONVENTIONS,
-    Activities,
-    Estimate,
-    SpikingNetwork,
-    estimate,
-    load_activities,
-    load_costs,
-    load_network,
-    side_by_side,
-    tables,
-)
 from lapis.energy.costs import INT8_TABLES
 from lapis.energy.operations import MEMORY, Memory
 from lapis.errors import LapisError
@@ -55,17 +43,13 @@ BATCH = 32
 @click.option("--activities", type=PATH, help="JSON: shares by point, a list of seven, or a run's activity.json.")
 @click.option("--data", type=click.Path(), help="Measure the activities of MODEL on this data.")
 @click.option("--set", "set_", multiple=True, metavar="FIELD=VALUE", help="Change the configuration; may be repeated.")
-@click.option(
-    "--convention",
-    show_default="paper",
-    help=f"What is counted: {', '.join(CONVENTIONS)}, gates.",
-)
+@click.option("--convention", show_default="paper", help=f"What is counted: {', '.join(energy.CONVENTIONS)}, gates.")
 @click.option(
     "--costs",
-    type=Named("costs", tables, files=True),
+    type=Named("costs", energy.tables, files=True),
     default="45nm",
     show_default=True,
-    help=f"Picojoules: {', '.join(tables())}, or a JSON file.",
+    help=f"Picojoules: {', '.join(energy.tables())}, or a JSON file.",
 )
 @click.option("--memory", default="off", show_default=True, help=f"Add weight fetches: {', '.join(MEMORY)}.")
 @click.option("--network", type=PATH, help="Price another spiking network: a JSON file.")
@@ -84,7 +68,7 @@ def command(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """Estimate the energy per image: operations are counted, priced and summed under a convention.
+    """energy.Estimate the energy per image: operations are counted, priced and summed under a convention.
 
     MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. For a run, the
     activities of its last test are used; for others they are measured on --data, or on the packaged images.
@@ -93,8 +77,8 @@ def command(
     Example:
       lapis energy lapis_large --activity all=0.3 --compare
     """
-    table = load_costs(costs)
-    config: LapisConfig | SpikingNetwork
+    table = energy.load_costs(costs)
+    config: LapisConfig | energy.SpikingNetwork
     rho = None
     if network is None:
         config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
@@ -105,17 +89,17 @@ def command(
             "--network holds its own layers and rates; leave out MODEL, --activity, --activities, --data, --set"
         )
     else:
-        config, compare = load_network(network), True
+        config, compare = energy.load_network(network), True
         facts = {"reported": config.reported}
         heading = (
             f"{config.name}: {config.fields.get('source', network)}",
             f"rates: {config.fields.get('rate_source', network)}",
         )
-    result = estimate(config, rho, convention, table, memory)
-    every = side_by_side(config, rho, table, memory) if compare else []
+    result = energy.estimate(config, rho, convention, table, memory)
+    every = energy.side_by_side(config, rho, table, memory) if compare else []
     priced = [result]
     if network is None and costs in INT8_TABLES:
-        priced.append(estimate(config, rho, convention, INT8_TABLES[costs], memory))
+        priced.append(energy.estimate(config, rho, convention, INT8_TABLES[costs], memory))
     if as_json:
         content = result.to_dict() | facts
         content["rivals"] = energy_table.rival_records(priced)
@@ -128,11 +112,11 @@ def command(
         TableConsole().print("", energy_table.rivals(priced))
     if every:
         TableConsole().print("", energy_table.conventions(every))
-    if isinstance(config, SpikingNetwork):
+    if isinstance(config, energy.SpikingNetwork):
         echo("", *(f"reported: {mj:g} mJ, {where}" for where, mj in config.reported.items()))
 
 
-def _terms(result: Estimate) -> Iterator[str]:
+def _terms(result: energy.Estimate) -> Iterator[str]:
     """What is counted, at which costs, and how long an answer takes."""
     table, fetched = result.costs, {"once": "once per image", "each": "for each operation on it"}.get(result.memory)
     yield f"latency: {result.latency_steps} time steps"
@@ -145,7 +129,7 @@ def _terms(result: Estimate) -> Iterator[str]:
 
 def subject(
     model: str | None, data: str | None, file: Path | None, given: Mapping[str, str], changes: Sequence[str]
-) -> tuple[LapisConfig, Activities, str]:
+) -> tuple[LapisConfig, energy.Activities, str]:
     """The network, the shares of its values that spike, and where those come from.
 
     A preset is priced as the paper deploys it, unless --set says otherwise.
@@ -157,7 +141,7 @@ def subject(
         raise LapisError(f"no MODEL given; use a trained or packed model, or a preset: {', '.join(sorted(PRESETS))}")
     if given:
         config = overrides.apply(_config_of(str(model)), changes)
-        return config, Activities.uniform(config, _rates(given)), "given"
+        return config, energy.Activities.uniform(config, _rates(given)), "given"
     if file is None and data is None and model is not None:
         recorded = Path(model) / runs.ACTIVITY_FILE
         if recorded.is_file():
@@ -165,11 +149,11 @@ def subject(
         elif model in PRESETS:
             raise LapisError(f"{model} is a preset and has no activities; give --activity all=0.3 or --activities FILE")
     if file is not None:
-        rho, config, source = load_activities(file, None if model is None else _config_of(model))
+        rho, config, source = energy.load_activities(file, None if model is None else _config_of(model))
         return overrides.apply(config, changes), rho, source
     assert model is not None
     config, tally, source = measured(model, data)
-    return overrides.apply(config, changes), Activities.measured(config, tally), source
+    return overrides.apply(config, changes), energy.Activities.measured(config, tally), source
 
 
 def _config_of(model: str) -> LapisConfig:

@@ -12,16 +12,8 @@ import click
 from lapis import models
 from lapis._util.metrics import WATCHED_IMAGES, Accuracy, interval95, paired_test
 from lapis._util.progress import Display
+from lapis.cli import options
 from lapis.cli.completion import MODEL
-from lapis.cli.options import (
-    data_option,
-    json_option,
-    low_memory_option,
-    quiet_option,
-    show,
-    torch_threads_option,
-    with_torch_threads,
-)
 from lapis.config import LapisConfig
 from lapis.data.images import ArrayImages, Images, match_classes, spread
 from lapis.data.open import open_images, resolve_data
@@ -60,7 +52,7 @@ class Settings:
 
 @click.command()
 @click.argument("model", type=MODEL)
-@data_option("Folder with CIFAR batches or class folders")
+@options.data_option("Folder with CIFAR batches or class folders")
 @click.option("--limit", type=click.IntRange(1), help="Only this many images, evenly spread.")
 @click.option("--compare", type=MODEL, metavar="OTHER", help="Test another network on the same images, and compare.")
 @click.option("--size", type=click.IntRange(1), help="Image size for foreign weights; their own by default.")
@@ -68,14 +60,14 @@ class Settings:
 @click.option("--crop", type=float, help="Share of the shorter side that the centre crop keeps.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Images per batch.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Processes that decode.")
-@torch_threads_option
+@options.torch_threads_option
 @click.option("--device", help="auto, cpu or cuda: packed networks run in torch too, with equal bits.")
-@low_memory_option
+@options.low_memory_option
 @click.option("--hash", "hashed", is_flag=True, help="Give the SHA-256 of all integer logits of a packed network.")
-@quiet_option
-@json_option
+@options.quiet_option
+@options.json_option
 def command(
-    model: str, data: Path | None, limit: int | None, compare: str | None, as_json: bool, **options: Any
+    model: str, data: Path | None, limit: int | None, compare: str | None, as_json: bool, **chosen: Any
 ) -> None:
     """Measure top-1 and top-5 accuracy on test images, with activity and energy of spiking networks.
 
@@ -89,14 +81,14 @@ def command(
     """
     whole = open_images(resolve_data(data, None), "test")
     images = whole if limit is None else spread(whole, limit)
-    settings = Settings(**options)
+    settings = Settings(**chosen)
     record, hits = _evaluate(model, images, settings)
     if compare is not None:
         other, other_hits = _evaluate(compare, images, replace(settings, size=None, hashed=False))
         if len(hits) != len(other_hits):  # only files that change meanwhile
             raise LapisError(f"{model} read {len(hits)} images and {compare} {len(other_hits)}; start again")
         record["compare"] = {"other": other, **paired_test(hits, other_hits)}
-    show(record, table(record), as_json)
+    options.show(record, table(record), as_json)
 
 
 def _evaluate(model: str, images: Images, settings: Settings) -> tuple[dict[str, Any], list[bool]]:
@@ -148,7 +140,7 @@ def _packed(opened: Model, images: Images, settings: Settings, display: Display)
 
 def _torch(opened: Model, images: Images, settings: Settings, display: Display) -> Found:
     """Scores of a network that torch runs: a Lapis checkpoint or a foreign backbone."""
-    with_torch_threads(settings.threads)
+    options.with_torch_threads(settings.threads)
     from lapis.convert.torch_executor import DeployedEvaluator
     from lapis.data.loader import TestBatches
     from lapis.train.distributed import choose_device

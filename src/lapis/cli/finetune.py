@@ -14,17 +14,8 @@ from lapis._util.files import check_folder
 from lapis._util.metrics import WATCHED_IMAGES
 from lapis._util.progress import Display
 from lapis._util.terminal import echo
+from lapis.cli import options
 from lapis.cli.completion import MODEL
-from lapis.cli.options import (
-    PATH,
-    device_option,
-    json_option,
-    quiet_option,
-    show,
-    step_printer,
-    torch_threads_option,
-    with_torch_threads,
-)
 from lapis.data.class_folders import open_class_folders
 from lapis.energy.estimate import describe
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK, LapisError
@@ -40,7 +31,7 @@ REPORT_FILE = "report.html"
 
 
 @click.command()
-@click.argument("folder", type=PATH)
+@click.argument("folder", type=options.PATH)
 @click.option(
     "--start",
     type=MODEL,
@@ -49,15 +40,15 @@ REPORT_FILE = "report.html"
     help="First weights: a file, run, packaged or timm name.",
 )
 @click.option("--teacher", type=MODEL, help="Network to distil from; it must know the same classes.")
-@click.option("--out", type=PATH, help="Folder to write; runs/finetune_NAME by default.")
+@click.option("--out", type=options.PATH, help="Folder to write; runs/finetune_NAME by default.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
 @click.option("--fast", is_flag=True, help="Fit the head only, in about a minute, for a few points less.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
 @click.option("--resume", is_flag=True, help="Only continue; without it, the same command starts or continues.")
-@device_option
-@torch_threads_option
-@quiet_option
-@json_option
+@options.device_option
+@options.torch_threads_option
+@options.quiet_option
+@options.json_option
 def command(
     folder: Path,
     start: str,
@@ -83,7 +74,7 @@ def command(
     Example:
       lapis finetune pictures --epochs 10
     """
-    with_torch_threads(threads)
+    options.with_torch_threads(threads)
 
     from lapis.train.distributed import join, leave
     from lapis.train.finetune import expected_minutes, finetune, is_started
@@ -99,7 +90,7 @@ def command(
         raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")
 
     hidden = quiet or as_json
-    report = step_printer(hidden)
+    report = options.step_printer(hidden)
     _print_plan(plan, started, report)
     processes = join(device)
     try:
@@ -118,7 +109,7 @@ def command(
             echo(json.dumps({"name": plan.name, "interrupted": True, "out": str(plan.out)}))
         return EXIT_INTERRUPTED
     shown = _finish(plan, result, threads or 1, quiet)
-    show(shown, _lines(shown), as_json)
+    options.show(shown, _lines(shown), as_json)
     return EXIT_OK
 
 

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import platform
-import subprocess
-import sys
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -19,7 +17,7 @@ from lapis import models, native
 from lapis._util.machine import processor
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
-from lapis.cli.machine_check import checks
+from lapis.cli.machine_check import checks, first_gpu
 from lapis.cli.options import json_option, show
 from lapis.deploy import schema
 from lapis.errors import EXIT_CHECK_FAILED, EXIT_OK, LapisError
@@ -28,7 +26,6 @@ from lapis.runtime import Session
 
 # Packages that a bug report should name, if they are installed.
 PACKAGES = ("numpy", "safetensors", "pillow", "torch", "triton", "timm", "torchvision")
-NOT_INSTALLED = "not installed"
 MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAIL   "}
 
 
@@ -57,16 +54,16 @@ def command(model: str | None, tensors: bool, check: bool, seconds: float, as_js
     if model is None:
         if tensors:
             raise LapisError("--tensors needs the name of a packed file")
-        facts = report()
+        facts = environment()
         width = max(map(len, facts))
         show(facts, [f"{name:<{width}}  {value}" for name, value in facts.items()], as_json)
         return EXIT_OK
-    record = describe(model, tensors)
+    record = network_record(model, tensors)
     show(record, _lines(record), as_json)
     return EXIT_OK if record.get("repacks_to_the_same_bytes", True) else EXIT_CHECK_FAILED
 
 
-def describe(model: str, tensors: bool = False) -> dict[str, Any]:
+def network_record(model: str, tensors: bool) -> dict[str, Any]:
     """What is known of a network; of a packed file also its tensors, and whether it packs to the same bytes again."""
     opened = models.load(model)
     if opened.kind != "packed" and tensors:
@@ -142,36 +139,18 @@ def _check_machine(seconds: float, as_json: bool) -> int:
     return EXIT_OK if passed else EXIT_CHECK_FAILED
 
 
-def report() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Name and value of everything that a bug report should say."""
-    versions = dict.fromkeys(PACKAGES, NOT_INSTALLED)
+    versions = dict.fromkeys(PACKAGES, "not installed")
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    gpu = "torch is not installed"
-    if versions["torch"] != NOT_INSTALLED:
-        # In a process of its own: loading torch takes seconds and memory.
-        done = subprocess.run([sys.executable, "-c", _ASK_GPU], capture_output=True, text=True, check=False)
-        reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        gpu = done.stdout.strip() or f"torch could not be asked: {reason}"
     return {
         "lapis": lapis.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor(),
         "kernels": native.describe(),
-        "gpu": gpu,
+        "gpu": first_gpu(),
         **versions,
     }
-
-
-_ASK_GPU = """
-import torch
-from lapis.ops.gpu import choice
-if not torch.cuda.is_available():
-    print("none")
-else:
-    device = torch.device("cuda", 0)
-    kernels = choice.missing() or f"Triton kernels ({choice.card_of_device(device).words})"
-    print(f"{torch.cuda.get_device_name(device)}, {choice.architecture(device)}: {kernels}")
-"""

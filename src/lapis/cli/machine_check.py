@@ -82,22 +82,32 @@ def _torch_checks() -> Iterator[Check]:
     from lapis.ops.gpu import choice
 
     yield Check("torch", "ok", torch.__version__)
-    reason = choice.missing()
     if not torch.cuda.is_available():
         yield Check("GPU", "missing", "torch finds none", "training is slow without one; deployed networks need none")
-        yield Check("GPU kernels", "missing", f"nothing to run on; triton: {reason or 'installed'}")
         return
-    for index in range(torch.cuda.device_count()):
-        device = torch.device("cuda", index)
-        memory = torch.cuda.get_device_properties(device).total_memory / 2**30
-        name = torch.cuda.get_device_name(device)
-        yield Check(f"GPU {index}", "ok", f"{name}, {choice.architecture(device)}, {memory:.0f} GB")
+    yield Check("GPU", "ok", first_gpu())
+    reason = choice.missing()
     if reason is not None:
         yield Check("GPU kernels", "missing", reason, "eager runs instead, many times slower")
         return
     card = choice.card_of_device(torch.device("cuda", 0))
     yield Check("GPU kernels", "ok", f"{card.words}, thermometers up to {card.thermometer_levels} levels")
     yield _gpu_answers()
+
+
+def first_gpu() -> str:
+    """The name and architecture of the first of torch's GPUs, and how many there are."""
+    try:
+        import torch
+
+        from lapis.ops.gpu import choice
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"torch cannot be imported: {error}"
+    if not torch.cuda.is_available():
+        return "none"
+    device, count = torch.device("cuda", 0), torch.cuda.device_count()
+    memory = torch.cuda.get_device_properties(device).total_memory / 2**30
+    return f"{count} x {torch.cuda.get_device_name(device)}, {choice.architecture(device)}, {memory:.0f} GB"
 
 
 def _gpu_answers() -> Check:

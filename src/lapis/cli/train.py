@@ -9,32 +9,24 @@ import click
 
 from lapis._util.files import check_folder
 from lapis._util.terminal import echo
+from lapis.cli import options
 from lapis.cli.completion import MODEL, RECIPE
-from lapis.cli.options import (
-    PATH,
-    data_folder,
-    data_option,
-    device_option,
-    quiet_option,
-    torch_threads_option,
-    with_torch_threads,
-)
 from lapis.errors import EXIT_INTERRUPTED, EXIT_OK
 
 
 @click.command()
 @click.argument("recipe", required=False, type=RECIPE)
-@data_option("Folder of the dataset")
-@click.option("--out", type=PATH, help="Folder of the run; runs/RECIPE by default.")
+@options.data_option("Folder of the dataset")
+@click.option("--out", type=options.PATH, help="Folder of the run; runs/RECIPE by default.")
 @click.option("--start", type=MODEL, help="First weights: a file, run, packaged or timm name.")
 @click.option("--teacher", type=MODEL, help="Network to distil from, named likewise.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the recipe, e.g. optim.lr=1e-4.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, bit for bit.")
-@device_option
-@torch_threads_option
+@options.device_option
+@options.torch_threads_option
 @click.option("--show", is_flag=True, help="Print the recipe with its settings and stop.")
-@quiet_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@options.quiet_option
+@options.json_option
 def command(
     recipe: str | None,
     data: Path | None,
@@ -58,7 +50,7 @@ def command(
     Example:
       lapis train smoke --out runs/smoke --set optim.epochs=1
     """
-    with_torch_threads(threads)
+    options.with_torch_threads(threads)
 
     from lapis.train import recipes
     from lapis.train.distributed import join, leave
@@ -79,7 +71,7 @@ def command(
     check_folder(out, "--out", [data])
     processes = join(device)
     try:
-        summary = train(chosen, data_folder(chosen.data.dataset, data), out, processes, resume, quiet)
+        summary = train(chosen, options.data_folder(chosen.data.dataset, data), out, processes, resume, quiet)
     finally:
         leave(processes)
     if processes.first:
