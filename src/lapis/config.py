@@ -144,7 +144,14 @@ class LapisConfig:
                 "use style='vit'"
             )
         _check_min_code(self)
-        _check_affinity_bits(self)
+        bits = self.affinity_bits
+        if type(bits) is not int or not 1 <= bits <= AFFINITY_BITS:
+            raise LapisError(f"affinity_bits={bits!r} must be an integer from 1 to {AFFINITY_BITS}")
+        if bits != AFFINITY_BITS and rule_of(self.relation).stored is None:
+            raise LapisError(
+                f"affinity_bits={bits} is a width of deployed affinities, and relation={self.relation!r} has none; "
+                f"use {AFFINITY_BITS}, or relation='laplacian'"
+            )
 
     @property
     def grid(self) -> int:
@@ -291,17 +298,6 @@ def _check_min_code(config: LapisConfig) -> None:
                     f"min_code.{point}={min_code!r} must be an integer from 1 (every code but zero fires) to the "
                     f"window, {config.window}"
                 )
-
-
-def _check_affinity_bits(config: LapisConfig) -> None:
-    bits = config.affinity_bits
-    if type(bits) is not int or not 1 <= bits <= AFFINITY_BITS:
-        raise LapisError(f"affinity_bits={bits!r} must be an integer from 1 to {AFFINITY_BITS}")
-    if bits != AFFINITY_BITS and rule_of(config.relation).stored is None:
-        raise LapisError(
-            f"affinity_bits={bits} is a width of deployed affinities, and relation={config.relation!r} has none; "
-            f"use {AFFINITY_BITS}, or relation='laplacian'"
-        )
 
 
 def _field_of(point: str) -> str:

@@ -12,7 +12,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from lapis._util.hints import install_command
@@ -104,8 +103,7 @@ def require(what: str) -> Any:
         import huggingface_hub.errors
     except ImportError as error:
         raise LapisError(f"{what} needs huggingface_hub: {install_command('hub')} ({error})") from error
-    package: ModuleType = huggingface_hub
-    return package
+    return huggingface_hub
 
 
 def _checked(source: str, path: Path) -> Path:

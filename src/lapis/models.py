@@ -150,7 +150,7 @@ class Model:
         from lapis.energy import load_tally
 
         tally, config = load_tally(file)
-        if config != self.config or tally.blocks() != self.config.depth:
+        if config != self.config or len({block for block, _ in tally.fired}) != self.config.depth:
             return {}
         return {
             point: tuple(tally.activity(point, block) for block in range(self.config.depth))

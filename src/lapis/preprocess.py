@@ -106,7 +106,11 @@ class Preprocess:
                     f"an image of {width} x {height} pixels is too narrow: resized it would have "
                     f"{target[0]} x {target[1]}; cut out the part to classify"
                 )
-            pixels = _resample(pixels, *target, Image.Resampling[self.interpolation.upper()])
+            # Along the rows, then along the columns, rounded to bytes after each. In one call, Pillow chooses the order
+            # itself, by a rule that differs between versions, and the bytes depend on it.
+            method = Image.Resampling[self.interpolation.upper()]
+            wide = Image.fromarray(pixels).resize((target[0], height), method)
+            pixels = np.asarray(wide.resize(target, method))
         top, left = ((side - self.size) // 2 for side in pixels.shape[:2])
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
@@ -286,15 +290,6 @@ def check_pixels(image: npt.ArrayLike) -> Pixels:
     if pixels.ndim == 2 or pixels.shape[2] == 1:
         return np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2)
     return pixels[:, :, :3]
-
-
-def _resample(pixels: Pixels, width: int, height: int, filter_: Image.Resampling) -> Pixels:
-    """Pillow's filter along the rows, then along the columns, rounded to bytes after each.
-
-    In one call, Pillow chooses the order itself, by a rule that differs between versions, and the bytes depend on it.
-    """
-    wide = Image.fromarray(pixels).resize((width, pixels.shape[0]), filter_)
-    return np.asarray(wide.resize((width, height), filter_))
 
 
 def _is_number(value: object) -> bool:

@@ -96,7 +96,3 @@ class Tally:
         """Activity at every point that was measured, over all blocks."""
         measured = {point for _, point in self.fired}
         return {point: self.activity(point) for point in POINTS if point in measured}
-
-    def blocks(self) -> int:
-        """How many blocks were measured."""
-        return len({block for block, _ in self.fired})

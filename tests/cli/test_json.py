@@ -28,7 +28,7 @@ TINY = (
 LINES = [
     "info",
     "info MODEL --tensors",
-    "info --check --seconds 0",
+    "info --check",
     "train",
     "train smoke --show",
     f"train smoke {TINY} --out run",

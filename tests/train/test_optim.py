@@ -6,7 +6,7 @@ import pytest
 
 from lapis.nn import LapisViT
 from lapis.train.recipe import Optim
-from lapis.train.step import learning_rate, make_optimizer, parameter_groups, set_learning_rate
+from lapis.train.step import learning_rate, make_optimizer, parameter_groups
 from tests.networks import small_config
 
 SMALL = small_config(style="beit", width=8, depth=1)  # fmt: skip
@@ -27,13 +27,12 @@ def test_only_weight_matrices_decay() -> None:
 def test_the_head_has_a_rate_of_its_own() -> None:
     model = LapisViT(SMALL)
     optimizer = make_optimizer(model, Optim(head_scale=5.0))
-    set_learning_rate(optimizer, 0.01)
-    rate = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    rate = {id(parameter): group["scale"] for group in optimizer.param_groups for parameter in group["params"]}
     by_name = {name: rate[id(parameter)] for name, parameter in model.named_parameters()}
-    assert by_name["head.weight"] == by_name["head.bias"] == pytest.approx(0.05)
-    assert by_name["blocks.0.attn.qk.log_step"] == pytest.approx(0.01)
-    assert by_name["blocks.0.attn.relation.log_tau"] == pytest.approx(0.01)
-    assert by_name["blocks.0.attn.qkv.weight"] == pytest.approx(0.01)
+    assert by_name["head.weight"] == by_name["head.bias"] == 5.0
+    assert by_name["blocks.0.attn.qk.log_step"] == 1.0
+    assert by_name["blocks.0.attn.relation.log_tau"] == 1.0
+    assert by_name["blocks.0.attn.qkv.weight"] == 1.0
 
 
 def test_an_update_is_one_kernel_where_the_device_has_it() -> None:

@@ -131,7 +131,8 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
     _refuse_device(path)
     try:
         with new_folder(path.parent):
-            advice, temporary = "the old file is unchanged", path.parent / partial_name()
+            # A short name, so that it fits wherever the final one does.
+            advice, temporary = "the old file is unchanged", path.parent / f"{PARTIAL}{secrets.token_hex(8)}"
             try:
                 # Opened as new, with the permissions that the user's umask gives.
                 with temporary.open("xb") as file:
@@ -146,11 +147,6 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
                 temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LapisError(f"cannot write {path}: {error.strerror}; {advice}") from error
-
-
-def partial_name() -> str:
-    """A new name for what is still being written; short, so that it fits wherever the final name does."""
-    return PARTIAL + secrets.token_hex(8)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from lapis import models
 from lapis._util.files import check_target
-from lapis._util.progress import Display
 from lapis._util.terminal import echo
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, force_option, json_option, show, split_model
@@ -18,9 +15,6 @@ from lapis.errors import LapisError
 from lapis.report.page import write_page
 from lapis.report.page.explain import explain
 from lapis.report.page.live import write_live_page
-
-# Progress is shown only where there is something to wait for.
-PATIENCE_SECONDS = 2.0
 
 
 @click.command()
@@ -59,31 +53,15 @@ def command(
         ]
         record: dict[str, object] = {"page": str(out), "bytes": size}
     else:
-        lines, record = _write_one(model, image, out, not no_evidence, hidden=quiet or as_json)
+        explained = explain(model, image, not no_evidence)
+        size, answer, tally = write_page(out, explained), explained.answer, explained.tally
+        fired, neurons = sum(tally.fired.values()), sum(tally.neurons.values())
+        lines = [
+            f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)",
+            f"{out}  {size / 1e6:.2f} MB, opens in any browser",
+        ]
+        record = {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}
     if quiet and not as_json:
         echo(out)
     else:
         show(record, lines, as_json)
-
-
-def _write_one(model: str, image: str, out: Path, evidence: bool, hidden: bool) -> tuple[list[str], dict[str, object]]:
-    """Write the page of one image: what to print of it, for people and as JSON."""
-    with ExitStack() as stack:
-        shown: list[Display] = []
-        started = time.monotonic()
-
-        def progress(done: int, total: int) -> None:
-            if not shown and time.monotonic() - started > PATIENCE_SECONDS and done < total:
-                shown.append(stack.enter_context(Display("evidence", total, quiet=hidden)))
-            for display in shown:
-                display.update(done)
-
-        explained = explain(model, image, evidence, progress)
-    size = write_page(out, explained)
-    answer = explained.answer
-    fired, neurons = sum(explained.tally.fired.values()), sum(explained.tally.neurons.values())
-    lines = [
-        f"{answer}: {fired:,} of {neurons:,} values spiked ({100 * fired / neurons:.0f} %)",
-        f"{out}  {size / 1e6:.2f} MB, opens in any browser",
-    ]
-    return lines, {"page": str(out), "bytes": size, "prediction": answer, "spikes": fired, "neurons": neurons}

@@ -32,12 +32,9 @@ MARKS = {"ok": "ok     ", "missing": "missing", "failed": "FAIL   "}
 @click.command()
 @click.argument("model", required=False, type=MODEL)
 @click.option("--tensors", is_flag=True, help="List the tensors of a packed file.")
-@click.option("--check", is_flag=True, help="Check this machine: kernels, a bit-exact self-test, speed.")
-@click.option(
-    "--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="Time for --check to measure speed."
-)
+@click.option("--check", is_flag=True, help="Check this machine: kernels, and a bit-exact self-test.")
 @json_option
-def command(model: str | None, tensors: bool, check: bool, seconds: float, as_json: bool) -> int:
+def command(model: str | None, tensors: bool, check: bool, as_json: bool) -> int:
     """Show what MODEL is: its classes, shape, preprocessing, size and memory. Without MODEL, versions and machine.
 
     MODEL is a packed file, a packaged name or a run's folder. A packed file is checked: packed again it must give the
@@ -47,10 +44,10 @@ def command(model: str | None, tensors: bool, check: bool, seconds: float, as_js
     \b
     Example:
       lapis info lapis_tiny.cifar10
-      lapis info --check --seconds 1
+      lapis info --check
     """
     if check:
-        return _check_machine(seconds, as_json)
+        return _check_machine(as_json)
     if model is None:
         if tensors:
             raise LapisError("--tensors needs the name of a packed file")
@@ -125,9 +122,9 @@ def _lines(record: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _check_machine(seconds: float, as_json: bool) -> int:
+def _check_machine(as_json: bool) -> int:
     found = []
-    for check in checks(seconds):
+    for check in checks():
         found.append(check)
         if not as_json:
             echo(f"{MARKS[check.state]}  {check.name}: {check.found}")

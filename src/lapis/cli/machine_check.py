@@ -1,4 +1,4 @@
-"""Check a machine: the kernels that it has, whether they give the right bits, and how fast they are.
+"""Check a machine: the kernels that it has, and whether they give the right bits.
 
 Torch is not needed; without it, only what is deployed is checked. A check that fails says what to do about it.
 """
@@ -6,7 +6,6 @@ Torch is not needed; without it, only what is deployed is checked. A check that 
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,8 +35,8 @@ class Check:
     advice: str = ""
 
 
-def checks(seconds: float) -> Iterator[Check]:
-    """Every check in turn; the test of speed takes this many seconds."""
+def checks() -> Iterator[Check]:
+    """Every check in turn."""
     yield Check("processor", "ok", processor())
     built: State = "ok" if native.available() else "missing"
     yield Check("native kernels", built, native.describe(), "a C compiler, then make native; numpy works until then")
@@ -61,13 +60,6 @@ def checks(seconds: float) -> Iterator[Check]:
         found = TorchExecutor(network).to(device)(torch.from_numpy(pixels).to(device)).cpu().numpy()
         advice = "evaluate with --device cpu and report this"
         yield _equal_bits(f"torch executor on {device}", found, expected, advice)
-    session.run(image)
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds or count == 0:
-        session.run(image)
-        count += 1
-    rate = count / (time.perf_counter() - start)
-    yield Check("speed, one image at a time", "ok", f"{rate:.0f} images/s with {MODEL}, 1 thread ({session.executor})")
 
 
 def _equal_bits(who: str, found: Any, expected: Any, advice: str) -> Check:

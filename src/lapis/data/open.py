@@ -42,8 +42,6 @@ def resolve_data(folder: Path | None, dataset: str | None) -> Path:
     if folder is None and os.environ.get("LAPIS_DATA"):
         folder = Path(os.environ["LAPIS_DATA"])
     if folder is not None:
-        if not folder.is_dir():
-            raise LapisError(f"{folder} is not a folder; {HOW_TO_GET}")
         return folder
     if dataset not in ARCHIVES:
         raise LapisError(f"no data folder was given; {HOW_TO_GET}")

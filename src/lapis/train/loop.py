@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -10,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lapis._util import run_layout as runs
 from lapis._util.files import remove_unfinished, write_text
 from lapis._util.progress import Display
-from lapis._util.run_layout import ACTIVITY_FILE, BEST_FILE, LAST_FILE, RECIPE_FILE, STATE_FILE, SUMMARY_FILE
 from lapis._util.terminal import echo
 from lapis.data.loader import Batch, TrainBatches
 from lapis.energy import save_tally
@@ -27,7 +28,7 @@ from lapis.train.recipe import Recipe
 from lapis.train.run_lock import lock_folder
 from lapis.train.sparsity import DeadlineScheduler
 from lapis.train.start import prepare_student
-from lapis.train.state import RunState, drop_last_state, finished_summary, saved_state
+from lapis.train.state import RunState, finished_summary, saved_state
 from lapis.train.step import OptimizerStep, make_optimizer
 
 
@@ -57,9 +58,10 @@ def train(
         if processes.first:
             if damaged:
                 echo(*damaged, error=True)
-                drop_last_state(out)
+                # The damaged state would become the one before at the next save.
+                os.replace(out / runs.PREVIOUS_STATE_FILE, out / runs.STATE_FILE)
             remove_unfinished(out)
-            write_text(out / RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
+            write_text(out / runs.RECIPE_FILE, json.dumps(recipe.to_dict(), indent=2) + "\n")
         run.loop()
         return run.finish()
 
@@ -68,9 +70,9 @@ def train_or_resume(
     recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool = False
 ) -> dict[str, Any]:
     """The summary of a run that is part of a longer job: a finished one is not repeated, an interrupted one resumed."""
-    if (out / SUMMARY_FILE).is_file():
+    if (out / runs.SUMMARY_FILE).is_file():
         return finished_summary(out, recipe)
-    return train(recipe, data, out, processes, (out / STATE_FILE).exists(), quiet)
+    return train(recipe, data, out, processes, (out / runs.STATE_FILE).exists(), quiet)
 
 
 class Run:
@@ -161,16 +163,16 @@ class Run:
         progress.best = scores.top1 if better else progress.best
         display.print_line(log.evaluation(progress.last))
         if self.processes.first and scores.tally.images:
-            save_tally(self.out / ACTIVITY_FILE, scores.tally, network.config)
+            save_tally(self.out / runs.ACTIVITY_FILE, scores.tally, network.config)
         if self.processes.first and better:
-            save_network(self.out / BEST_FILE, network, self.state.metadata(self.train_images.classes))
+            save_network(self.out / runs.BEST_FILE, network, self.state.metadata(self.train_images.classes))
         return True
 
     def finish(self) -> dict[str, Any]:
         """The summary; for a run that reached its end, with the last network and the curves."""
         summary = self.state.summary(self.total, self.out)
         if self.processes.first and not summary["interrupted"]:
-            save_network(self.out / LAST_FILE, self.state.network, self.state.metadata(self.train_images.classes))
+            save_network(self.out / runs.LAST_FILE, self.state.network, self.state.metadata(self.train_images.classes))
             plot_curves(self.out, self.recipe.name)
-            write_text(self.out / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
+            write_text(self.out / runs.SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary

@@ -172,11 +172,6 @@ def load_state(folder: Path, report: Callable[[str], None] = lambda line: None) 
         return state
 
 
-def drop_last_state(folder: Path) -> None:
-    """Put the state before in the place of a damaged last one, which would become the one before at the next save."""
-    os.replace(folder / PREVIOUS_STATE_FILE, folder / STATE_FILE)
-
-
 def finished_summary(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """The summary of a finished run of this recipe."""
     saved, summary = (read_record(folder / name) for name in (RECIPE_FILE, SUMMARY_FILE))

@@ -55,11 +55,6 @@ def learning_rate(step: int, total: int, warmup: int, peak: float) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["scale"]
-
-
 def step_seconds(objective: nn.Module, teacher: Teacher | None, optim: Optim, images: Tensor, classes: int) -> float:
     """How long a step on these images takes; it changes no weight."""
     optimizer = torch.optim.AdamW(objective.parameters(), lr=0.0, weight_decay=0.0)
@@ -91,7 +86,8 @@ class OptimizerStep:
         """Take the step after `step` others; what the log writes of it, with the activity where it is watched."""
         optim = self.optim
         rate = learning_rate(step, self.total, round(optim.warmup_epochs * self.steps_per_epoch), optim.lr)
-        set_learning_rate(self.optimizer, rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
         self.optimizer.zero_grad(set_to_none=True)
         self.deadlines.before_step(step, watch)
         values = torch.zeros(len(Terms._fields), device=self.processes.device)

@@ -32,8 +32,6 @@ BATCH = 16
 
 # Images (B, S, S, 3) to real logits (B, classes).
 RunImages = Callable[[Pixels], npt.NDArray[Any]]
-# Called with the number of runs done and the number of all.
-Progress = Callable[[int, int], None]
 
 
 class Evidence(NamedTuple):
@@ -65,9 +63,7 @@ def tile_side(grid: int) -> int:
     return next(side for side in range(1, grid + 1) if (-(-grid // side)) ** 2 <= MAX_TILES)
 
 
-def by_occlusion(
-    run: RunImages, pixels: Pixels, logits: npt.NDArray[Any], patch_size: int, progress: Progress | None = None
-) -> Evidence:
+def by_occlusion(run: RunImages, pixels: Pixels, logits: npt.NDArray[Any], patch_size: int) -> Evidence:
     """score - score with the tile hidden, for the top classes of `logits` (classes,); pixels (S, S, 3)."""
     grid = pixels.shape[0] // patch_size
     side = tile_side(grid)
@@ -81,8 +77,6 @@ def by_occlusion(
             row, column = divmod(number, tiles)
             image[row * step : (row + 1) * step, column * step : (column + 1) * step] = mean
         found.append(centred(run(batch)))
-        if progress is not None:
-            progress(numbers.stop, tiles * tiles)
     classes = tuple(int(index) for index in np.argsort(-logits, kind="stable")[:TOP_CLASSES])
     scores = centred(logits)[list(classes)]
     values = (scores - np.concatenate(found)[:, list(classes)]).T.reshape(len(classes), tiles, tiles)

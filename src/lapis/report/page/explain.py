@@ -22,7 +22,7 @@ from lapis.deploy.network import Network, check_deployable
 from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import integer_attention
 from lapis.preprocess import Pixels, read_image
-from lapis.report.page.evidence import Evidence, Progress, by_occlusion
+from lapis.report.page.evidence import Evidence, by_occlusion
 from lapis.runtime.session import NUMPY, Session
 from lapis.trace import Tally, Trace
 
@@ -98,10 +98,10 @@ def check_explainable(config: LapisConfig) -> None:
         raise LapisError("a dense network fires no spikes; explain a Lapis network (quantize=True)")
 
 
-def explain(model: str | Path, image: str | Path, evidence: bool = True, progress: Progress | None = None) -> Explained:
+def explain(model: str | Path, image: str | Path, evidence: bool = True) -> Explained:
     """Run any model on an image file or `sample:N`: in its deployed form if it has one, else as in training.
 
-    `evidence` asks which patches raised or lowered the top classes; `progress` is told how much of that is done.
+    `evidence` asks which patches raised or lowered the top classes.
     """
     opened = models.load(model)
     pixels, label = open_image(image)
@@ -110,7 +110,6 @@ def explain(model: str | Path, image: str | Path, evidence: bool = True, progres
         "picture": Path(image).name,
         "label": label,
         "evidence": evidence,
-        "progress": progress,
         "min_score": assets.min_score(str(model)),
     }
     if opened.kind == "checkpoint":
@@ -134,9 +133,7 @@ def uncropped(network: Network) -> Session:
     return Session(replace(network, preprocess=replace(network.preprocess, crop=1.0)))
 
 
-def explain_network(
-    network: Network, image: Pixels, evidence: bool = True, progress: Progress | None = None, **details: Any
-) -> Explained:
+def explain_network(network: Network, image: Pixels, evidence: bool = True, **details: Any) -> Explained:
     """Run a deployed network on one image of any size and record all codes.
 
     `evidence` asks for the patches that raised or lowered the top classes, which takes one run per tile of them.
@@ -146,7 +143,7 @@ def explain_network(
     session = uncropped(network)
     logits, trace = session.watch(pixels[None])
     how = "the integer model in numpy" if session.executor == NUMPY else f"the native engine ({session.executor})"
-    found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size, progress) if evidence else None
+    found = by_occlusion(session.run, pixels, logits[0], network.config.patch_size) if evidence else None
     answer, attention = np.asarray(logits[0], dtype=np.float64), attention_of(network)
     if network.compared_by == "dot":
         recorded = tuple(_recorded(network, block, trace) for block in range(network.config.depth))

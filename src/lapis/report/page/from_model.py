@@ -17,7 +17,7 @@ from lapis.nn.quantizer import ActivationQuantizer, required
 from lapis.nn.relations import Pairwise, with_tau
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
-from lapis.report.page.evidence import Progress, by_occlusion
+from lapis.report.page.evidence import by_occlusion
 from lapis.report.page.explain import AttentionSource, Explained, ReadoutScale, check_explainable
 from lapis.trace import Trace
 
@@ -28,7 +28,6 @@ def explain_model(
     preprocess: Preprocess,
     class_names: tuple[str, ...] = (),
     evidence: bool = True,
-    progress: Progress | None = None,
     **details: Any,
 ) -> Explained:
     """Run `network` on one image (S, S, 3) of bytes and record all codes; `evidence` is by occlusion."""
@@ -46,7 +45,7 @@ def explain_model(
 
     logits, trace = network.watch(prepared(image[None]))
     answer = logits[0].double().cpu().numpy()
-    found = by_occlusion(run, image, answer, network.config.patch_size, progress) if evidence else None
+    found = by_occlusion(run, image, answer, network.config.patch_size) if evidence else None
     details = {"executor": "PyTorch, the quantized network in FP32"} | details
     return Explained(
         network.config, image, class_names, answer, trace, _attention_source(network, trace), found, **details
