@@ -87,7 +87,7 @@ library: $(READY)  ## build liblapis, static and shared, and lapis-run, for C pr
 	else echo "no C compiler ($(CC)): no liblapis"; fi
 
 # A second build, whose AVX-512 kernels run on any x86; the tests find it. Needs the headers of libsimde-dev.
-emulate: $(READY)  ## build the AVX-512 kernels so that any x86 can test them
+emulate: $(READY)  ## build the AVX-512, AVX-VNNI and AMX kernels so that any x86 can test them
 	@if echo '#include <simde/x86/avx512.h>' | $(CC) -E - >/dev/null 2>&1; then \
 	  $(CMAKE) -S . -B build/emulate -G Ninja -DLAPIS_EMULATE_AVX512=ON -DLAPIS_WERROR=$(WERROR) >/dev/null && $(CMAKE) --build build/emulate; \
 	else echo "no SIMDe headers (libsimde-dev): AVX-512 kernels are tested only where the processor has them"; fi

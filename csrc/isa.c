@@ -7,10 +7,10 @@
 #if LAPIS_X86
 #include <cpuid.h>
 
-/* Bits of CPUID, named by leaf and register, and of XCR0, which has the registers that the system saves. Not
- * __builtin_cpu_supports, for which not every compiler brings its library. */
+/* Bits of CPUID, named by register and leaf (71 is part 1 of leaf 7), and of XCR0, which has the registers that the
+ * system saves. Not __builtin_cpu_supports, for which not every compiler brings its library. */
 typedef struct {
-    unsigned c1, b7, c7, d7, saved;
+    unsigned c1, b7, c7, d7, a71, saved;
 } features;
 
 static const features AVX2 = {.c1 = 1U << 12 | 1U << 27 | 1U << 28, .b7 = 1U << 5, .saved = 6};
@@ -21,10 +21,12 @@ static const features AVX512VNNI = {.c7 = 1U << 11};
 
 /* Ask for AVX2 first: with it the system is known to tell what it saves. */
 static int processor_has(features f) {
-    unsigned a, b, c, d, saved, high;
+    unsigned a, b, c, d, a71 = 0, saved, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & f.c1) != f.c1) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     if ((b & f.b7) != f.b7 || (c & f.c7) != f.c7 || (d & f.d7) != f.d7) return 0;
+    if (a > 0) __cpuid_count(7, 1, a71, b, c, d);
+    if ((a71 & f.a71) != f.a71) return 0;
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     return (saved & f.saved) == f.saved;
 }
@@ -32,9 +34,18 @@ static int processor_has(features f) {
 static int supported_avx2(void) { return processor_has(AVX2); }
 
 #if LAPIS_EMULATE
+#if LAPIS_WITH_AVXVNNI
+static int supported_avxvnni(void) { return supported_avx2(); }
+#endif
 static int supported_avx512bw(void) { return supported_avx2(); }
 static int supported_avx512vnni(void) { return supported_avx2(); }
 #else
+#if LAPIS_WITH_AVXVNNI
+static int supported_avxvnni(void) {
+    const features dot_products = {.a71 = 1U << 4};
+    return supported_avx2() && processor_has(dot_products);
+}
+#endif
 static int supported_avx512bw(void) { return supported_avx2() && processor_has(AVX512BW); }
 static int supported_avx512vnni(void) { return supported_avx512bw() && processor_has(AVX512VNNI); }
 #endif

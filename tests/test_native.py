@@ -49,6 +49,20 @@ def test_instruction_sets_are_those_of_the_one_list_in_its_order() -> None:
 
 
 @needs_library
+def test_instruction_sets_are_found_as_the_system_finds_them() -> None:
+    """The library asks the processor itself; Linux tells what it found."""
+    flags = {"avx512vnni": "avx512_vnni", "avx512bw": "avx512bw", "avxvnni": "avx_vnni", "avx2": "avx2"}
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^flags\s*: (.*)$", info.read_text(), re.MULTILINE) if info.is_file() else None
+    if found is None:
+        pytest.skip("no /proc/cpuinfo of an x86 processor")
+    told = found[1].split()
+    assert [name for name in native.isas() if name in flags] == [
+        name for name in native.known_isas() if flags.get(name) in told
+    ]
+
+
+@needs_library
 def test_kernels_of_different_instruction_sets_have_different_names() -> None:
     """A profile tells linear_rows__avx2 from linear_rows__avx512vnni."""
     if shutil.which("nm") is None:

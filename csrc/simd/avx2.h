@@ -1,5 +1,6 @@
 /* 256-bit vectors of x86: the names that the kernels are written in. avx512.h, neon.h and wasm128.h have the same ones
- * for other instruction sets: norms, quantizers and what follows a linear layer are written once, over those names. */
+ * for other instruction sets: norms, quantizers and what follows a linear layer are written once, over those names.
+ * LAPIS_VNNI, defined before, is whether AVX-VNNI's products are there, which processors without AVX-512 have too. */
 #ifndef LAPIS_SIMD_AVX2_H
 #define LAPIS_SIMD_AVX2_H
 
@@ -88,7 +89,11 @@ INLINE code_bytes narrow_words(ints words) {
 /* Sums of products of 16-bit pairs. */
 typedef ints pair_sums;
 #define no_pairs() zero_ints()
+#if LAPIS_VNNI && !LAPIS_EMULATE
+#define add_pairs(sum, a, b) (*(sum) = _mm256_dpwssd_avx_epi32(*(sum), a, b))
+#else
 #define add_pairs(sum, a, b) (*(sum) = add32(*(sum), multiply_s16(a, b)))
+#endif
 #define joined_pairs(sum) (sum)
 
 /* Sums of 64 bits, of lanes and of their squares. */
@@ -120,5 +125,20 @@ JOINED_LANES(sum_of_lanes, _mm_add_epi32)
 /* sum += x in place. Written out because gcc otherwise spills or copies the sums of a full tile, and the loop then
  * waits for memory. */
 #define accumulate16(sum, x) __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x))
+
+/* VNNI: sum += the four products of each dword, as in avx512.h, in the encoding that does without AVX-512. */
+#if LAPIS_VNNI
+#if LAPIS_EMULATE
+/* Bytes at even and at odd places apart, in 16 bits, where no product is too large. */
+INLINE ints emulated_dot(ints u8, ints s8) {
+    const ints even = multiply_s16(and_ints(u8, all16(255)), _mm256_srai_epi16(_mm256_slli_epi16(s8, 8), 8));
+    return add32(even, multiply_s16(_mm256_srli_epi16(u8, 8), _mm256_srai_epi16(s8, 8)));
+}
+#define dot_add(sum, u8, s8) ((sum) = add32(sum, emulated_dot(u8, s8)))
+#else
+#define dot_add(sum, u8, s8) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u8), "x"(s8))
+#endif
+#define dot_add_all(sum, u8, p) dot_add(sum, u8, broadcast_dword(p))
+#endif
 
 #endif
