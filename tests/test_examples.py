@@ -22,6 +22,12 @@ NO_TORCH = (
     "import runpy, sys; sys.modules['torch'] = None; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 
+# transformers beside a torchvision and a torchaudio that do not fit torch, as on the package index.
+BESIDE_TORCHVISION = (
+    "import runpy, sys; from lapis.nn.pretrained import import_beside_torchvision as load; "
+    "load('transformers.pipelines'); del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
+)
+
 
 def run(*arguments: str, cwd: Path) -> str:
     """Standard output of a Python process; warnings are errors in it too."""
@@ -51,6 +57,7 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "attention_on_spikes.py",
         "attention_in_timm.py",
+        "pipeline_in_transformers.py",
         "predict_with_ray.py",  # in test_ray.py
         "predict_without_torch.py",
         "train_and_deploy.py",
@@ -89,3 +96,16 @@ def test_attention_in_timm_replaces_every_block_and_learns(tmp_path: Path) -> No
     assert "2 attention layers replaced, 4 heads, 4 registers" in printed
     first, last = (float(found) for found in re.findall(r"loss (\d+\.\d+)", printed))
     assert last < first
+
+
+def test_the_pipeline_of_transformers_answers_as_the_session(trained: tuple[Path, str], tmp_path: Path) -> None:
+    for package in ("transformers", "onnx", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install {package}")
+    run("-m", "lapis.cli", "publish", str(trained[0]), "net", "-n", "1", cwd=tmp_path)
+    make("photo.png", tmp_path)
+    script = str(EXAMPLES / "pipeline_in_transformers.py")
+    printed = run("-c", BESIDE_TORCHVISION, script, "net/onnx", "photo.png", cwd=tmp_path)
+    best = lapis.Session(tmp_path / "net" / "packed.safetensors").predict(tmp_path / "photo.png", top_k=3)
+    answers = [f"{one.label} {100 * one.score:.1f} %" for one in best]
+    assert printed.splitlines() == ["  ".join(["photo.png", *answers])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lapis.cli import main
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, load_backbone
 from lapis.nn.pretrained import import_beside_torchvision
+from tests.networks import small_config, small_model
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
 import_beside_torchvision("transformers.modeling_utils")
@@ -208,3 +210,17 @@ def test_the_pipeline_names_an_image(images: Tensor) -> None:
     classify = transformers.pipeline("image-classification", model=model, image_processor=processor)
     answers = classify(Image.new("RGB", (50, 40), "green"), top_k=2)
     assert [set(answer) for answer in answers] == [{"label", "score"}] * 2
+
+
+def test_a_published_network_opens_in_transformers(images: Tensor, tmp_path: Path, timm: ModuleType) -> None:
+    config = small_config(classes=CLASSES)
+    ours = small_model(config)[0].eval()
+    ours.about = {"class_names": [f"thing {number}" for number in range(CLASSES)]}
+    ours.save_pretrained(tmp_path)
+    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    assert model.config.id2label == dict(enumerate(ours.about["class_names"]))
+    x = images[:, :, : config.image_size, : config.image_size]
+    assert torch.equal(model(x).logits, ours(x))
+    picture = Image.new("RGB", (50, 40), "green")
+    (answer,) = transformers.pipeline("image-classification", model=str(tmp_path))(picture, top_k=1)
+    assert answer["label"] in ours.about["class_names"]

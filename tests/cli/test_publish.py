@@ -60,6 +60,27 @@ def test_the_folder_is_the_network_for_every_reader(published: Path, trained: Pa
     assert torch.equal(by_timm(x), back(x))
 
 
+def test_onnx_takes_pixel_values_and_gives_the_integers_of_the_session(published: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'lapis-snn[onnx]'")
+    # Every byte in every channel, among them the ends, where rounding errors would go beyond.
+    images = np.random.default_rng(1).permutation(np.arange(12 * 192) % 256).astype(np.uint8).reshape(12, 8, 8, 3)
+    values = ((images / np.float32(255) - np.float32(RULE.mean)) / np.float32(RULE.std)).transpose(0, 3, 1, 2)
+    file = runtime.InferenceSession(published / "onnx" / "model.onnx")
+    found = file.run(["integer_logits"], {"pixel_values": values.astype(np.float32)})[0]
+    np.testing.assert_array_equal(found, Session(published / "packed.safetensors").run_integers(images))
+
+
+def test_without_onnx_the_folder_is_written_and_the_reason_given(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("find_spec", "_run"):
+        monkeypatch.setattr(f"lapis.cli.publish.{name}", lambda *_: None)
+    monkeypatch.setattr("lapis.cli.publish.card", lambda facts: "")
+    assert main(["publish", str(trained), str(tmp_path / "net"), "-n", "1"]) == EXIT_OK
+    assert "is left out; it needs the package onnx: " in capsys.readouterr().out
+    assert not (tmp_path / "net" / "onnx").exists()
+
+
 def test_figures_of_the_card_are_those_of_its_commands(published: Path, place: Path) -> None:
     text = (published / "README.md").read_text()
     records = {verb: json.loads((published / f"{verb}.json").read_text()) for verb in ("evaluate", "verify", "energy")}
@@ -71,7 +92,9 @@ def test_figures_of_the_card_are_those_of_its_commands(published: Path, place: P
         assert f"| {row['convention']} | {row['energy_mj']:.4f} |" in text
     assert "an estimate, not a measurement" in text
     # Where the images lie on this machine is told to nobody.
-    assert all(str(place) not in path.read_text() for path in published.iterdir() if path.suffix != ".safetensors")
+    texts = [path for path in published.rglob("*") if path.suffix in (".json", ".md")]
+    assert len(texts) >= 5
+    assert all(str(place) not in path.read_text() for path in texts)
 
 
 def test_the_hub_reads_the_metadata_of_the_card(published: Path) -> None:

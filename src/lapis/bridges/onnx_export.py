@@ -23,6 +23,8 @@ from lapis.positions import relative_offsets
 from lapis.trace import Point
 
 IMAGES, INTEGER_LOGITS, LOGITS = "images", "integer_logits", "logits"
+# What transformers calls (byte / 255 - mean) / std of shape (B, 3, S, S).
+PIXEL_VALUES = "pixel_values"
 # An ONNX file is one protocol buffer, which ends at 2 GiB.
 MAX_BYTES = 2_000_000_000
 # Affinities of more than 8 bits are multiplied as two bytes: 7 low bits, and at most 8 high bits.
@@ -31,12 +33,15 @@ BYTE, LOW_BITS = 8, 7
 FLOAT, INT = np.float32, np.int32
 
 
-def export(network: Network, watched: bool = False) -> bytes:
-    """The network as an ONNX file; `watched` adds the codes at every measuring point, named BLOCK.POINT, as outputs."""
+def export(network: Network, watched: bool = False, normalized: bool = False) -> bytes:
+    """The network as an ONNX file; `watched` adds the codes at every measuring point, named BLOCK.POINT, as outputs.
+
+    With `normalized` the input is transformers' pixel_values, from which the bytes are found again.
+    """
     _check(network)
-    config = network.config
+    config, size = network.config, network.config.image_size
     writer = Writer(network, watched)
-    stream = writer.embed()
+    stream = writer.embed(writer.bytes_of(PIXEL_VALUES) if normalized else IMAGES)
     for index in range(config.depth):
         stream = writer.attention(index, stream)
         stream = writer.feed_forward(index, stream)
@@ -46,13 +51,15 @@ def export(network: Network, watched: bool = False) -> bytes:
         LOGITS: (FLOAT, ["batch", config.classes]),
     }
     outputs |= {name: (np.int8, ["batch", config.tokens, width]) for name, width in writer.points.items()}
-    size = config.image_size
+    inputs: dict[str, tuple[Any, list[int | str]]] = {IMAGES: (np.uint8, ["batch", size, size, 3])}
+    if normalized:
+        inputs = {PIXEL_VALUES: (FLOAT, ["batch", 3, size, size])}
     metadata = {
         "class_names": json.dumps(list(network.class_names)),
         "preprocess": json.dumps(dataclasses.asdict(network.preprocess)),
         "head_exponent": str(network.head_exponent),
     }
-    return writer.graph.model({IMAGES: (np.uint8, ["batch", size, size, 3])}, outputs, metadata)
+    return writer.graph.model(inputs, outputs, metadata)
 
 
 def _check(network: Network) -> None:
@@ -70,11 +77,18 @@ class Writer:
         self.points: dict[str, int] = {}
         self.membranes = network.membranes_by_distance()
 
-    def embed(self) -> str:
+    def bytes_of(self, values: str) -> str:
+        """The bytes (B, S, S, 3) that became these pixel values."""
+        g, rule = self.graph, self.network.preprocess
+        scale, shift = (np.multiply(255, part, dtype=np.float64).astype(FLOAT) for part in (rule.std, rule.mean))
+        pixels = self._affine(g.transpose(values, 0, 2, 3, 1), scale, shift)
+        return g.cast(g.add("Clip", g.add("Round", pixels), FLOAT(0), FLOAT(255)), np.uint8)
+
+    def embed(self, images: str) -> str:
         """Patches to tokens. The 16-bit weights are two bytes each, unsigned: those kernels never saturate."""
         g, network, config = self.graph, self.network, self.network.config
         side, grid = config.patch_size, config.grid
-        patches = g.transpose(g.reshape(IMAGES, 0, grid, side, grid, side, 3), 0, 1, 3, 2, 4, 5)
+        patches = g.transpose(g.reshape(images, 0, grid, side, grid, side, 3), 0, 1, 3, 2, 4, 5)
         patches = g.reshape(patches, 0, grid * grid, side * side * 3)
         weight = network.patch_weight.T.astype(np.int32)
         high = g.add(
@@ -85,12 +99,12 @@ class Writer:
         unit = np.int64(1) << network.patch_shift.astype(np.int64)
         moved = g.quotient(g.add("Add", total, unit // 2), unit)
         tokens = self._saturate(g.add("Add", moved, network.position[1:].astype(np.int64)), np.int64)
-        return self._with_class_token(g.cast(tokens, INT))
+        return self._with_class_token(g.cast(tokens, INT), images)
 
-    def _with_class_token(self, tokens: str) -> str:
+    def _with_class_token(self, tokens: str, images: str) -> str:
         g, network = self.graph, self.network
         first = arithmetic.saturate(network.position[:1].astype(np.int64))[None]
-        batch = g.add("Slice", g.add("Shape", IMAGES), np.array([0]), np.array([1]))
+        batch = g.add("Slice", g.add("Shape", images), np.array([0]), np.array([1]))
         repeated = g.add("Expand", first, g.add("Concat", batch, np.array([1, network.config.width]), axis=0))
         return g.add("Concat", repeated, tokens, axis=1)
 

@@ -9,6 +9,7 @@ keep them.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -133,3 +134,6 @@ _masking = import_beside_torchvision("transformers.masking_utils")
 _modeling.AttentionInterface.register(IMPLEMENTATION, lapis_attention)
 # Without it transformers would leave out a mask that a user passes.
 _masking.AttentionMaskInterface.register(IMPLEMENTATION, _masking.eager_mask)
+# transformers opens the folder of `lapis publish` by timm, where that is installed.
+if importlib.util.find_spec("timm") is not None:
+    import_beside_torchvision("lapis.nn.timm_models")

@@ -7,17 +7,25 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+from PIL import Image
 
 from lapis import hub, models, pack
-from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
+from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_atomically, write_text
+from lapis._util.hints import install_command
+from lapis.bridges.onnx_export import export
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, data_option, images_option, json_option, show
+from lapis.deploy.network import Network
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
+
+# The folder with the network in the form of transformers.
+ONNX = "onnx"
 
 
 @click.command()
@@ -43,7 +51,8 @@ def command(
 ) -> None:
     """Write RUN to FOLDER as a hub repository: packed file, checkpoint, configuration and model card.
 
-    RUN is a run's folder, a checkpoint, a packed file or a packaged name. The commands evaluate, verify and energy run
+    RUN is a run's folder, a checkpoint, a packed file or a packaged name. FOLDER/onnx is a folder of transformers with
+    the exact network as ONNX; it needs the package onnx. The commands evaluate, verify and energy run
     on the packed file; their JSON is kept in the folder, and the card gives each figure with its command. FOLDER must
     be new or empty. Nothing is uploaded.
 
@@ -65,12 +74,14 @@ def command(
         evaluated = None if data is None else _run(place, "evaluate", spread, data)
         verified = _run(place, "verify", ["-n", str(count)], data)
         energy = _run(place, "energy", ["--compare"], data)
-        sizes = {path.name: path.stat().st_size for path in place.iterdir()}
+        sizes = _sizes(place)
         write_text(place / hub.CARD_FILE, card(Facts(name, license, dataset, sizes, evaluated, verified, energy)))
         # An empty folder gives way; one that was filled meanwhile does not.
         os.replace(place, folder)
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    sizes = _sizes(folder)
     lines = [f"{folder / file}  {size:,} bytes" for file, size in sizes.items()]
+    if f"{ONNX}/model.onnx" not in sizes:
+        lines.append(f"{folder / ONNX} is left out; it needs the package onnx: {install_command('onnx')}")
     lines.append(
         f"read {folder / hub.CARD_FILE}, then upload the folder: hf upload ORG/NAME {shlex.quote(str(folder))}"
     )
@@ -89,6 +100,43 @@ def _write_network(run: str, place: Path) -> None:
     }
     model.save_pretrained(place)
     pack.save(place / hub.PACKED_FILE, network)
+    if find_spec("onnx") is not None:
+        _write_onnx(network, place / ONNX)
+
+
+def _write_onnx(network: Network, folder: Path) -> None:
+    """A classifier in the form of transformers, which needs neither Lapis nor its torch network."""
+    config, rule = network.config, network.preprocess
+    names = dict(enumerate(network.class_names or map(str, range(config.classes))))
+    about = {
+        "model_type": "vit",
+        "image_size": config.image_size,
+        "patch_size": config.patch_size,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.hidden,
+        "id2label": names,
+        "label2id": {name: number for number, name in names.items()},
+    }
+    preparation = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": int(rule.size / rule.crop + 0.5)},
+        "resample": Image.Resampling[rule.interpolation.upper()].value,
+        "do_center_crop": True,
+        "crop_size": {"height": rule.size, "width": rule.size},
+        "image_mean": rule.mean,
+        "image_std": rule.std,
+    }
+    folder.mkdir()
+    write_atomically(folder / "model.onnx", export(network, normalized=True))
+    write_text(folder / "config.json", json.dumps(about, indent=1) + "\n")
+    write_text(folder / "preprocessor_config.json", json.dumps(preparation, indent=1) + "\n")
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
 def _run(place: Path, verb: str, options: list[str], data: Path | None) -> Measured:

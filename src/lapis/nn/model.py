@@ -312,15 +312,18 @@ class LapisViT(nn.Module):
 
 
 def timm_config(model: LapisViT) -> dict[str, Any]:
-    """What timm needs to build the network and to prepare images for it."""
+    """What timm, and by it transformers, needs to build the network and to prepare images for it."""
     arguments = {TIMM_NAMES.get(name, name): value for name, value in model.config.to_dict().items()}
+    # Both pass it by themselves.
+    del arguments["num_classes"]
     named = {"label_names": model.about["class_names"]} if model.about.get("class_names") else {}
     return {
         "architecture": ARCHITECTURE,
         "num_classes": model.num_classes,
         "num_features": model.num_features,
+        **named,
         "model_args": arguments,
-        "pretrained_cfg": {**model.default_cfg, **named},
+        "pretrained_cfg": model.default_cfg,
     }
 
 

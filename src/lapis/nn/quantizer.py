@@ -45,6 +45,8 @@ class Calibrated(nn.Module):
 
     def check_ready(self) -> None:
         """Refuse to compute before the steps or time constants have been found."""
+        # transformers sets the tensor and calls no hook of torch.
+        self.is_ready = self.is_ready or bool(self.ready)
         if not self.is_ready:
             raise LapisError(
                 f"{type(self).__name__} has no parameters yet; call lapis.nn.calibrate(model, images) before the "

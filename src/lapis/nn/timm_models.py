@@ -30,6 +30,8 @@ def _entry(name: str, start: LapisConfig) -> Callable[..., LapisViT]:
         published = options.pop("pretrained_cfg", None)
         published = published if isinstance(published, dict) and published.get("source") in PUBLISHED else None
         changes = {_OPTION_NAMES.get(key, key): value for key, value in options.items() if value is not None}
+        if published is not None:
+            changes.setdefault("classes", published["num_classes"])
         drop_path_rate = changes.pop("drop_path_rate", 0.0)
         headless = changes.get("classes") == 0 and changes.pop("classes") == 0
         config = start.replace(**changes)

@@ -89,6 +89,9 @@ import lapis.nn.timm_models
 model = timm.create_model("hf-hub:{REPOSITORY}", pretrained=True)
 ```
 
+In transformers: `import lapis.bridges.transformers`, then `pipeline("image-classification", model="{REPOSITORY}")`. The
+folder `onnx`, where there is one, needs no Lapis: ONNX Runtime gives the exact logits of its `pixel_values`.
+
 ## Figures
 {_table(("what", "value", "command"), _figures(facts))}
 ## Energy by convention
