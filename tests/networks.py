@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from benchmarks.synthetic import random_network
-from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
+from lapis.config import AFFINITY_BITS, Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.convert import from_model
 from lapis.deploy.network import Network
 from lapis.deploy.schema import tensors
@@ -33,9 +33,9 @@ register_relation("reciprocal", Reciprocal)
 
 
 def small_config(**changes: Any) -> LapisConfig:
-    """A deployable network of two blocks on images of 8 pixels; any field may be changed."""
+    """A deployable network of two blocks on images of 8 pixels with the widest affinities; any field may be changed."""
     small = LapisConfig(image_size=8, patch_size=4, classes=3, width=6, depth=2, heads=2)
-    return small.deployed().replace(**changes)
+    return small.deployed().replace(**{"affinity_bits": AFFINITY_BITS, **changes})
 
 
 def data_bytes(config: LapisConfig) -> int:
@@ -108,7 +108,7 @@ def configs(draw: st.DrawFn) -> LapisConfig:
         weight_bits=draw(st.sampled_from([2, 6, 8])),
         activation=draw(st.sampled_from(["gelu", "relu"])),
         coding=CodingByPoint(*(draw(coding) for _ in range(6))),
-        affinity_bits=draw(st.sampled_from([15, 14, 9, 8, 3, 1])),
+        affinity_bits=draw(st.sampled_from([15, 14, 9, 8, 5, 3, 1])),
     )
     return config.replace(min_code=draw(min_code(config)))
 

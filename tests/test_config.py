@@ -59,7 +59,6 @@ def test_a_configuration_survives_a_file(name: str) -> None:
         ({"affinity_bits": 16}, "from 1 to 15"),
         ({"affinity_bits": 8.0}, "from 1 to 15"),
         ({"affinity_bits": True}, "from 1 to 15"),
-        ({"affinity_bits": 8, "relation": "gaussian"}, "relation='gaussian' has none"),
         ({"quantize": False, "weight_bits": 6}, "turn quantizers on"),
         ({"quantize": False, "relation": "hamming"}, "needs quantize=True"),
         ({"quantize": "yes"}, "true or false"),
@@ -83,6 +82,7 @@ def test_a_narrow_affinity_is_kept_where_a_network_is_deployed_and_gone_where_it
     assert narrow.to_dict() == {**preset("lapis_tiny").to_dict(), "affinity_bits": 8}
     assert narrow.deployed().affinity_bits == 8
     assert narrow.dense() == preset("lapis_tiny").dense()
+    assert preset("lapis_tiny").deployed().affinity_bits == 5
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.synthetic import random_network
 from lapis._util.files import write_text
-from lapis.config import Coding, CodingByPoint, LapisConfig, MinCodeByPoint
+from lapis.config import AFFINITY_BITS, Coding, CodingByPoint, LapisConfig, MinCodeByPoint
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Int64
 from lapis.deploy.network import Network
@@ -95,6 +95,7 @@ def small_network() -> Network:
         window=20,
         activation="relu",
         coding=CodingByPoint("signed", "offset", "signed", "unsigned", "offset", "signed"),
+        affinity_bits=AFFINITY_BITS,
         min_code=MinCodeByPoint(attention_in=(2, 5), qk=2, v=(3, 1), readout=2, mlp_in=4, mlp_hidden=(1, 3)),
     ).deployed()
     network, generator = random_network(config, seed=13), np.random.default_rng(13)
@@ -122,6 +123,7 @@ def table_network(relation: str, mode: Coding, seed: int, filter_: Interpolation
         window=7,
         relation=relation,
         coding=CodingByPoint(qk=mode),
+        affinity_bits=AFFINITY_BITS,
     ).deployed(weight_bits=8)
     network = random_network(config.replace(**changes), seed)
     return dataclasses.replace(network, preprocess=Preprocess(8, interpolation=filter_))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lapis.config import Coding, CodingByPoint, LapisConfig, RowScale
+from lapis.config import AFFINITY_BITS, Coding, CodingByPoint, LapisConfig, RowScale
 from lapis.deploy.network import check_deployable
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, load_network, save_network
@@ -98,7 +98,8 @@ def test_without_a_spiking_readout_there_is_no_readout_point() -> None:
 @pytest.mark.parametrize("row_scale", ["exact", "pow2"])
 @pytest.mark.parametrize("style", ["vit", "beit"])
 def test_the_network_attends_as_the_operator_says(row_scale: RowScale, style: str) -> None:
-    model = _network(style=style, row_scale=row_scale, readout="real").eval().requires_grad_(False)
+    model = _network(style=style, row_scale=row_scale, readout="real", affinity_bits=AFFINITY_BITS)
+    model = model.eval().requires_grad_(False)
     images = _images()
     calibrate(model, [images])
     attention = model.blocks[0].attn

@@ -14,6 +14,8 @@ from lapis.config import RowScale
 LN2 = math.log(2.0)
 # How far the logarithm of a power of two, computed in float32, may lie beside it, relative to its size.
 LOG_ERROR = 2.0**-22
+# How far an affinity of few bits, computed in float32, may lie below a tie.
+TIE = 2.0**-18
 
 
 def affinity(distance: Tensor, tau: Tensor) -> Tensor:
@@ -81,28 +83,20 @@ def narrow_rows(log_affinity: Tensor, bits: int) -> Tensor:
     A_ij = min(floor(2**(bits - 1) a_ij 2**-r_i + 1/2), 2**bits - 1), k_i = round(log2 sum_j A_ij). The gradient is that
     of `shifted_rows`, with the weights before rounding.
     """
-    log2 = log_affinity.detach().double() / LN2
-    # A relation in powers of two lies on the ties of all these roundings, so its logarithms are made whole first.
+    top = log_affinity.detach().amax(dim=-1, keepdim=True)
+    log2 = top.double() / LN2
+    # A relation in powers of two lies on the ties of all these roundings: its tops are made whole, its ties go up.
     whole = log2.round()
-    beside = torch.where((log2 - whole).abs() <= LOG_ERROR * whole.abs(), whole - log2, 0.0)
-    lift = bits - 1 - torch.floor((log2 + beside).amax(dim=-1, keepdim=True))
-    real = torch.exp2(log2 + (beside + lift))
-    rounded = torch.floor(real + 0.5).clamp_max((1 << bits) - 1)
-    scale = torch.exp2(-pow2_exponent(rounded.sum(dim=-1, keepdim=True)).double())
-    dtype = log_affinity.dtype
-    return shifted_rows(log_affinity, (rounded * scale).to(dtype), (real * scale).to(dtype))
+    log2 = torch.where((log2 - whole).abs() <= LOG_ERROR * whole.abs(), whole, log2)
+    factor = torch.exp2(log2 - torch.floor(log2) + (bits - 1)).to(log_affinity.dtype)
+    real = torch.exp(log_affinity.detach() - top) * factor
+    rounded = torch.floor(real + (0.5 + TIE)).clamp_max((1 << bits) - 1)
+    scale = torch.exp2(-pow2_exponent(rounded.sum(dim=-1, keepdim=True)).to(log_affinity.dtype))
+    return shifted_rows(log_affinity, rounded * scale, real * scale)
 
 
 def row_exponent(log_affinity: Tensor) -> Tensor:
     """k_i = round(log2 sum_j A_ij), (..., N, M) -> (..., N) int64; rows too small for a float are safe."""
-    if torch.compiler.is_compiling():
-        # An operator of its own: what torch 2.13 makes of frexp for a CPU does not compile.
-        exponent: Tensor = torch.ops.lapis.row_exponent(log_affinity)
-        return exponent
-    return _row_exponent(log_affinity)
-
-
-def _row_exponent(log_affinity: Tensor) -> Tensor:
     top = log_affinity.amax(dim=-1, keepdim=True)
     lifted = torch.exp(log_affinity - top).sum(dim=-1, dtype=torch.float64)
     r = torch.floor(top.double() / LN2)
@@ -112,10 +106,18 @@ def _row_exponent(log_affinity: Tensor) -> Tensor:
 
 def pow2_exponent(z: Tensor) -> Tensor:
     """round(log2 z), exactly, for z > 0: see `lapis.codes.pow2_exponent`."""
+    if torch.compiler.is_compiling():
+        # An operator of its own: what torch 2.13 makes of frexp for a CPU does not compile.
+        whole: Tensor = torch.ops.lapis.pow2_exponent(z)
+        return whole
+    return _pow2_exponent(z)
+
+
+def _pow2_exponent(z: Tensor) -> Tensor:
     mantissa, exponent = torch.frexp(z.double())
     return exponent.long() - (mantissa < SQRT_HALF).long()
 
 
-torch.library.define("lapis::row_exponent", "(Tensor log_affinity) -> Tensor")
-torch.library.impl("lapis::row_exponent", "CompositeExplicitAutograd", _row_exponent)
-torch.library.register_fake("lapis::row_exponent", lambda x: x.new_empty(x.shape[:-1], dtype=torch.int64))
+torch.library.define("lapis::pow2_exponent", "(Tensor z) -> Tensor")
+torch.library.impl("lapis::pow2_exponent", "CompositeExplicitAutograd", _pow2_exponent)
+torch.library.register_fake("lapis::pow2_exponent", lambda z: torch.empty_like(z, dtype=torch.int64))
