@@ -11,24 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lapis.config import LapisConfig, preset
-    from lapis.errors import LapisError
-    from lapis.models import Model, list_models, load
-    from lapis.preprocess import Preprocess
-    from lapis.runtime import Prediction, Session
-
-__all__ = [
-    "LapisConfig",
-    "LapisError",
-    "Model",
-    "Prediction",
-    "Preprocess",
-    "Session",
-    "__version__",
-    "list_models",
-    "load",
-    "preset",
-]
+    from lapis.config import LapisConfig as LapisConfig
+    from lapis.config import preset as preset
+    from lapis.errors import LapisError as LapisError
+    from lapis.models import Model as Model
+    from lapis.models import list_models as list_models
+    from lapis.models import load as load
+    from lapis.preprocess import Preprocess as Preprocess
+    from lapis.runtime import Prediction as Prediction
+    from lapis.runtime import Session as Session
 
 # Where each name is; it is loaded when it is first used, so that importing the package takes no time.
 _HOMES = {
@@ -42,6 +33,7 @@ _HOMES = {
     "load": "lapis.models",
     "preset": "lapis.config",
 }
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The commands as a person meets them."""
+"""The commands as a person uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis demo` as a person meets it: the story of one model, every figure from its own run."""
+"""`lapis demo` as a person uses it: the story of one model, every figure from its own run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis distill` as a person meets it: a dense network and pictures in, a packed network and a report out."""
+"""`lapis distill` as a person uses it: a dense network and pictures in, a packed network and a report out."""
 
 from __future__ import annotations
 

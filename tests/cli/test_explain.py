@@ -1,4 +1,4 @@
-"""`lapis explain` as a person meets it."""
+"""`lapis explain` as a person uses it."""
 
 from __future__ import annotations
 

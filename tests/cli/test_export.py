@@ -1,4 +1,4 @@
-"""`lapis export` as a person meets it, and `lapis verify --only onnx`."""
+"""`lapis export` as a person uses it, and `lapis verify --only onnx`."""
 
 from __future__ import annotations
 

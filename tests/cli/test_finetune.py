@@ -1,4 +1,4 @@
-"""`lapis finetune` as a person meets it: a folder of real images in, a packed network and a report out."""
+"""`lapis finetune` as a person uses it: a folder of real images in, a packed network and a report out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis pack`, and `lapis info` of what it wrote, as a person meets them."""
+"""`lapis pack`, and `lapis info` of what it wrote, as a person uses them."""
 
 from __future__ import annotations
 

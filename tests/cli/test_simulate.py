@@ -1,4 +1,4 @@
-"""`lapis simulate` as a person meets it."""
+"""`lapis simulate` as a person uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis train` as a person meets it."""
+"""`lapis train` as a person uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lapis verify` as a person meets it."""
+"""`lapis verify` as a person uses it."""
 
 from __future__ import annotations
 

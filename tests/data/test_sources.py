@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lapis.data.open import download, resolve_data
+from lapis.data.open import download, open_images, resolve_data
 from lapis.errors import LapisError
 
 
@@ -61,7 +61,7 @@ def test_the_option_wins_over_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("LAPIS_DATA", str(tmp_path / "elsewhere"))
     assert resolve_data(tmp_path, "cifar10") == tmp_path
     with pytest.raises(LapisError, match="elsewhere is not a folder"):
-        resolve_data(None, "cifar10")
+        open_images(resolve_data(None, "cifar10"), "test")
 
 
 def test_imagenet_cannot_be_downloaded_and_says_so() -> None:

@@ -1,4 +1,4 @@
-"""Research scripts start; nothing more is promised. A study of one step runs."""
+"""Research scripts start; nothing more is tested. A study of one step runs."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ Record = TypeVar("Record")
 def apply(record: Record, settings: Sequence[str]) -> Record:
     """A copy with all `a.b=c` settings applied; the last value of a key counts. Errors name the nearest known key."""
     changes: dict[str, Any] = {}
-    for key, text in pairs(settings, "--set").items():
+    for key, text in split_pairs(settings, "--set").items():
         _place(record, key, text, key, changes)
     changed: Record = _changed(record, changes)
     return changed
 
 
-def pairs(words: Sequence[str], option: str) -> dict[str, str]:
+def split_pairs(words: Sequence[str], option: str) -> dict[str, str]:
     """The values of a repeated `NAME=VALUE` option by name; the last value of a name counts."""
     found = {}
     for word in words:

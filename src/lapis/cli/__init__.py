@@ -14,9 +14,9 @@ from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors go to stderr in one line."""
     try:
-        from lapis.cli.app import run
+        from lapis.cli.app import run_command_line
 
-        return run(sys.argv[1:] if arguments is None else arguments)
+        return run_command_line(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         message, code = "lapis: interrupted", EXIT_INTERRUPTED
     except (MemoryError, ImportError) as error:

@@ -98,7 +98,7 @@ def app(debug: bool) -> None:
     """
 
 
-def run(words: list[str]) -> int:
+def run_command_line(words: list[str]) -> int:
     """Run the command line and return its exit code."""
     # A program started without a standard stream, as by `lapis ... >&-`, has None for it; it gets an empty one.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

@@ -81,9 +81,13 @@ def command(
     config: LapisConfig | energy.SpikingNetwork
     rho = None
     if network is None:
-        config, rho, source = subject(model, data, activities, overrides.pairs(activity, "--activity"), set_)
+        config, rho, source = subject(model, data, activities, overrides.split_pairs(activity, "--activity"), set_)
         facts = {"activities": rho.over_blocks(), "activities_from": source}
-        heading = (_heading(model, config), f"activities: {source}")
+        heading = (
+            f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
+            f"T={config.window}, W{config.weight_bits}, {config.row_scale} rows, readout {config.readout}",
+            f"activities: {source}",
+        )
     elif any((model, activity, activities, data, set_)):
         raise LapisError(
             "--network holds its own layers and rates; leave out MODEL, --activity, --activities, --data, --set"
@@ -203,13 +207,6 @@ def _rates(given: Mapping[str, str]) -> dict[Point, float]:
             raise LapisError(f"--activity {name}={text} is not a number; give a share from 0 to 1") from error
         rates.update(dict.fromkeys(POINTS, share) if name == "all" else {name: share})
     return rates
-
-
-def _heading(model: str | None, config: LapisConfig) -> str:
-    return (
-        f"{model or 'measured network'}: {config.depth} blocks, width {config.width}, {config.tokens} tokens, "
-        f"T={config.window}, W{config.weight_bits}, {config.row_scale} rows, readout {config.readout}"
-    )
 
 
 # In a narrow terminal or a pipe, rich would cut off digits of tables.

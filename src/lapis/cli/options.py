@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from lapis._util.terminal import echo
 from lapis.data.image_sources import names_images
@@ -28,12 +27,6 @@ torch_threads_option = click.option("--threads", type=click.IntRange(1), help="C
 def data_option(text: str) -> Decorator:
     """The folder with images, which LAPIS_DATA may also name."""
     return click.option("--data", type=PATH, envvar="LAPIS_DATA", help=f"{text} [LAPIS_DATA].")
-
-
-def data_folder(dataset: str, data: Path | None) -> Path | None:
-    """The data folder; LAPIS_DATA serves other recipes and does not count for one on the packaged images."""
-    source = click.get_current_context().get_parameter_source("data")
-    return None if dataset == "sample" and source is ParameterSource.ENVIRONMENT else data
 
 
 def images_option(default: int) -> Decorator:

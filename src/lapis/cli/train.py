@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from lapis._util.files import check_folder
 from lapis._util.terminal import echo
@@ -68,10 +69,13 @@ def command(
     if show:
         echo(*json.dumps(chosen.to_dict(), indent=None if as_json else 2).split("\n"))
         return EXIT_OK
+    source = click.get_current_context().get_parameter_source("data")
+    if chosen.data.dataset == "sample" and source is ParameterSource.ENVIRONMENT:
+        data = None  # LAPIS_DATA serves other recipes; this one is on the packaged images
     check_folder(out, "--out", [data])
     processes = join(device)
     try:
-        summary = train(chosen, options.data_folder(chosen.data.dataset, data), out, processes, resume, quiet)
+        summary = train(chosen, data, out, processes, resume, quiet)
     finally:
         leave(processes)
     if processes.first:

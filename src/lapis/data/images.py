@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +15,6 @@ from lapis.preprocess import Pixels, read_file
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
-
-
-class Images(Protocol):
-    """n labelled images; `images[i]` is uint8 (height, width, 3)."""
-
-    @property
-    def labels(self) -> Labels: ...
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Pixels: ...
-
-    def select(self, indices: Indices) -> Images:
-        """Some of the images, in the order given."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -57,6 +38,7 @@ class ArrayImages:
         return pixels
 
     def select(self, indices: Indices) -> ArrayImages:
+        """Some of the images, in the order given."""
         return ArrayImages(self.pixels[indices], self.labels[indices], self.classes)
 
 
@@ -78,7 +60,12 @@ class FileImages:
         return read_file(self.paths[index])
 
     def select(self, indices: Indices) -> FileImages:
+        """Some of the images, in the order given."""
         return FileImages(tuple(self.paths[index] for index in indices), self.labels[indices], self.classes)
+
+
+# n labelled images; `images[i]` is uint8 (height, width, 3).
+Images = ArrayImages | FileImages
 
 
 def spread(images: Images, count: int) -> Images:
@@ -137,5 +124,4 @@ def match_classes(images: Images, names: Sequence[str], classes: int) -> tuple[I
             f"images are unknown to it); its classes: {', '.join(names)}"
         )
     place = np.array([names.index(name) for name in images.classes], np.int64)
-    renamed: Images = dataclasses.replace(images, labels=place[images.labels], classes=tuple(names))  # type: ignore[type-var]
-    return renamed, "by name"
+    return dataclasses.replace(images, labels=place[images.labels], classes=tuple(names)), "by name"

@@ -26,7 +26,7 @@ from lapis.report.page.explain import explain_network, uncropped
 from lapis.report.page.live import write_live_page
 from lapis.report.page.page import data_url, energy_rows, engine_name, fill, int8_ratio, write_html
 from lapis.runtime.accuracy import evaluate_session
-from lapis.runtime.session import Prediction, Session
+from lapis.runtime.session import Session
 
 # The simulator walks every step of every neuron, in numpy more than a second per image; the engine needs milliseconds.
 SPIKING_IMAGES, ENGINE_IMAGES = 2, 32
@@ -55,7 +55,11 @@ def run_demo(path: Path, out: Path, report: ReportLine, photo_model: Path | None
     if photos:
         report("photos", "; ".join(f"{photo['shows']}: {photo['answers'][0]['name']}" for photo in photos))
     ranked = session.predict_each(images[:SHOWN], top_k=1)
-    answers = [_answer(image, best[0], label) for image, best, label in zip(images, ranked, labels, strict=False)]
+    answers: list[dict[str, Any]] = []
+    for image, [best], label in zip(images, ranked, labels, strict=False):
+        name, truth = CIFAR10_CLASSES[best.index], CIFAR10_CLASSES[label]
+        answer = {"image": data_url(image), "prediction": name, "score": best.score, "label": truth}
+        answers.append(answer | {"right": name == truth})
     engine, right = engine_name(session), sum(answer["right"] for answer in answers)
     shown = (a["prediction"] + ("" if a["right"] else f" (is {a['label']})") for a in answers[:5])
     report("classify", f"{right} of {SHOWN} right by {engine}: {', '.join(shown)}, ...")
@@ -128,12 +132,6 @@ def _write_pages(out: Path, model: Path, image: Pixels, name: str, label: str, r
         return {"explain": explain.name, "live": ""}
     report("live", f"{live} classifies your own pictures, in the browser")
     return {"explain": explain.name, "live": live.name}
-
-
-def _answer(image: Pixels, best: Prediction, label: int) -> dict[str, Any]:
-    """One image with its likeliest class, that class's score, and the correct class."""
-    name, truth = CIFAR10_CLASSES[best.index], CIFAR10_CLASSES[label]
-    return {"image": data_url(image), "prediction": name, "score": best.score, "label": truth, "right": name == truth}
 
 
 def name_photos(session: Session) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ class FineTuneResults:
     about: dict[str, Any]
 
 
-def facts(results: FineTuneResults) -> dict[str, Any]:
+def finetune_facts(results: FineTuneResults) -> dict[str, Any]:
     """The results as a table for JSON, without pictures."""
     answers, names = results.answers, results.held_out.classes
     confusion = answers.confusion
@@ -137,7 +137,7 @@ def facts(results: FineTuneResults) -> dict[str, Any]:
 
 def write_finetune_page(path: Path, results: FineTuneResults) -> dict[str, Any]:
     """Write the page and return its facts."""
-    shown = facts(results)
+    shown = finetune_facts(results)
     pictures = [
         data_url(small_picture(results.preprocess.resize(results.held_out[int(results.answers.indices[place])])))
         for place in results.answers.worst(MISTAKES)

@@ -63,11 +63,7 @@ class Log:
         row = row | {"images_per_s": round(self.speed, 2), "seconds": round(self.seconds, 2)}
         # repr keeps every bit of a float, so that two runs can be compared exactly.
         self._append(STEPS_FILE, ",".join(repr(row[name]) for name in COLUMNS))
-        if self.board is not None:
-            for name in COLUMNS[2:]:
-                self.board.add_scalar(f"train/{name}", row[name], row["step"])
-            for point, share in activity.items():
-                self.board.add_scalar(f"train_activity/{point}", share, row["step"])
+        self._show({"train": {name: row[name] for name in COLUMNS[2:]}, "train_activity": activity}, row["step"])
 
     def note(self, row: dict[str, Any], best: float) -> str:
         """A step that was just logged, for the display."""
@@ -80,14 +76,17 @@ class Log:
         self._mark = time.monotonic()  # the time of a test is not that of steps
         if self.writes:
             self._append(EVALUATIONS_FILE, json.dumps(record))
-        if self.board is not None:
-            for name in ("top1", "top5", "loss"):
-                self.board.add_scalar(f"test/{name}", record[name], record["step"])
-            for point, share in record.get("activity", {}).items():
-                self.board.add_scalar(f"activity/{point}", share, record["step"])
-            self.board.flush()
+        tests = {name: record[name] for name in ("top1", "top5", "loss")}
+        self._show({"test": tests, "activity": record.get("activity", {})}, record["step"])
         tested = f"{record['images']} {record['evaluated']} images"
         return f"step {record['step']}: top-1 {record['top1']:.2f} %, top-5 {record['top5']:.2f} % of {tested}"
+
+    def _show(self, groups: dict[str, dict[str, float]], step: int) -> None:
+        """The values of a step on TensorBoard, where it is installed."""
+        if self.board is not None:
+            for group, values in groups.items():
+                for name, value in values.items():
+                    self.board.add_scalar(f"{group}/{name}", value, step)
 
     def _append(self, name: str, line: str) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapis.report.finetune import FineTuneResults, facts, write_finetune_page
+from lapis.report.finetune import FineTuneResults, finetune_facts, write_finetune_page
 from lapis.report.page.page import fill, write_html
 
 
@@ -37,7 +37,7 @@ def test_the_report_shows_every_figure(results: FineTuneResults, tmp_path: Path,
 
 
 def test_the_worst_mistake_comes_first(results: FineTuneResults) -> None:
-    mistakes = facts(results)["mistakes"]
+    mistakes = finetune_facts(results)["mistakes"]
     scores = [mistake["score"] for mistake in mistakes]
     assert scores == sorted(scores, reverse=True)
     assert all(mistake["label"] != mistake["answer"] and mistake["label"] in mistake["file"] for mistake in mistakes)
@@ -86,10 +86,10 @@ def test_ten_classes_with_long_names_fit_a_phone(
     results: FineTuneResults, tmp_path: Path, open_file: Callable[..., Any]
 ) -> None:
     names = [f"a class with a long name {number}" for number in range(10)]
-    data = facts(results) | {
+    data = finetune_facts(results) | {
         "classes": [{"name": name, "images": 2, "right": 1} for name in names],
         "confusion": np.eye(10, dtype=int).tolist(),
-        "pictures": [""] * len(facts(results)["mistakes"]),
+        "pictures": [""] * len(finetune_facts(results)["mistakes"]),
         "shown_classes": 40,
     }
     data["mistakes"][0]["file"] = "photos/" + "a_folder_with_a_long_name/" * 3 + "picture.jpeg"

@@ -20,7 +20,7 @@ from lapis.report.page.evidence import rollout
 from lapis.report.page.explain import explain_network
 from lapis.report.page.from_model import explain_model
 from lapis.report.page.live import LivePicture, render_live, write_live_page
-from lapis.report.page.page import SCRIPTS, WEIGHT_LEVELS, fill, payload, rounded, write_html
+from lapis.report.page.page import SCRIPTS, WEIGHT_LEVELS, fill, payload, round_weights, write_html
 from tests.networks import images_for, small_model
 from tests.report.conftest import CONFIGS, NAMES
 
@@ -41,7 +41,7 @@ def test_the_page_holds_and_shows_the_weights_of_the_rule(
     assert page.inner_text("#equation") == relations.rule_of(name).equation
     for block, weights in enumerate(explained.attention.recorded):
         assert weights is not None
-        steps, integers = rounded(weights)
+        steps, integers = round_weights(weights)
         largest = np.abs(weights).max(axis=-1, keepdims=True)
         assert (np.abs(steps[..., None] * integers - weights) <= 0.501 * largest / WEIGHT_LEVELS).all()
         rows = page.evaluate("([b]) => [...Array(Lapis.run.N).keys()].map((i) => Lapis.run.row(b, 1, i).W)", [block])

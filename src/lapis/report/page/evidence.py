@@ -102,7 +102,7 @@ def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     """A_l (N, N): the rows of a block, averaged over its heads."""
     own, recorded = np.eye(explained.config.tokens), explained.attention.recorded
     if recorded is None:
-        log_a = log_affinity(explained, block)
+        log_a = affinity_logarithms(explained, block)
         rows = np.exp(log_a - log_a.max(axis=-1, keepdims=True))
     else:
         weights = recorded[block]
@@ -112,7 +112,7 @@ def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     return np.asarray(np.where(total > 0, rows / np.where(total > 0, total, 1.0), own).mean(axis=0))
 
 
-def log_affinity(explained: Explained, block: int) -> npt.NDArray[np.float64]:
+def affinity_logarithms(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     """ln A (H, N, N) of a run whose affinities follow from the distances of codes."""
     config, source = explained.config, explained.attention
     q, k = (

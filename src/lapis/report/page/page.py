@@ -142,7 +142,7 @@ def _contents(explained: Explained, limit: int) -> dict[str, Any]:
     sizes = {key: len(_compress(chunk)) * 4 // 3 for key, chunk in chunks.items()}
     blocks = list(range(config.depth))
     recorded = enumerate(explained.attention.recorded or ())
-    rows = {block: rounded(weights) for block, weights in recorded if weights is not None}
+    rows = {block: round_weights(weights) for block, weights in recorded if weights is not None}
     row_sizes = {block: len(_packed(steps, "<f4")) + len(_packed(z, "<i1")) for block, (steps, z) in rows.items()}
 
     def size() -> int:
@@ -174,7 +174,7 @@ def _contents(explained: Explained, limit: int) -> dict[str, Any]:
     return contents
 
 
-def rounded(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
+def round_weights(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
     """W_ij = step_i z_ij to the nearest integer z: steps (H, N), the largest weight of a row over the largest z."""
     steps = (np.abs(weights).max(axis=-1) / WEIGHT_LEVELS).astype(np.float32)
     integers = np.rint(weights / np.where(steps > 0, steps, 1)[..., None])

@@ -19,7 +19,7 @@ def smoke() -> Recipe:
 
     Command:   lapis train smoke --out runs/smoke
     Expected:  the loss falls and the training images are learnt; 400 test images are too few to judge.
-    Ours:      34.00 % of 400 test images after 400 steps, 101 s on one thread of a busy machine (seed 0).
+    Ours:      34.00 % of 400 test images after 400 steps, 101 s on one thread beside other work (seed 0).
     """
     return Recipe(
         model=LapisConfig(image_size=32, patch_size=4, classes=10, width=48, depth=3, heads=3, mlp_ratio=2),
