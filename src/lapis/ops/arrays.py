@@ -1,9 +1,12 @@
-"""Checks of shapes that all variants of an operation share."""
+"""What all variants of an operation share: the choice between arrays and tensors, and checks of shapes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from typing import Any
 
 from lapis.errors import LapisError
 
@@ -12,6 +15,19 @@ def is_tensor(array: object) -> bool:
     """Whether `array` is a torch tensor; torch is not loaded to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
+
+
+def of_arrays_or_tensors(reference: Callable[..., Any], variant: str) -> Callable[..., Any]:
+    """`reference` for arrays; for tensors, the function of the same name in the module `variant` beside it."""
+
+    @wraps(reference)
+    def operation(*arguments: Any, **options: Any) -> Any:
+        if not any(map(is_tensor, (*arguments, *options.values())[:1])):
+            return reference(*arguments, **options)
+        module = import_module(f"{reference.__module__.rpartition('.')[0]}.{variant}")
+        return getattr(module, reference.__name__)(*arguments, **options)
+
+    return operation
 
 
 def check_pair(q_shape: Sequence[int], k_shape: Sequence[int]) -> None:

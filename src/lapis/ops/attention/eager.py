@@ -11,6 +11,12 @@ from lapis.ops.distance.eager import l1_distance
 from lapis.ops.row_scale.eager import log_affinity, scale_rows
 
 
+def weights(q: Tensor, k: Tensor, tau: Tensor, row_scale: RowScale, delay: Tensor | None = None) -> Tensor:
+    """W_ij from ln A_ij = -(D_ij + delay_ij) / tau_h, scaled by rows."""
+    distance = l1_distance(q, k)
+    return scale_rows(log_affinity(distance if delay is None else distance + delay, tau), row_scale)
+
+
 def attention(
     q: Tensor, k: Tensor, v: Tensor, tau: Tensor, row_scale: RowScale = "pow2", delay: Tensor | None = None
 ) -> Tensor:
@@ -19,27 +25,16 @@ def attention(
     q, k (..., H, N, C) integer-valued codes, v (..., H, M, C) codes or values, tau (H,), delay (H, N, M).
     """
     check_values(k.shape, v.shape)
-    distance = l1_distance(q, k)
-    if delay is not None:
-        distance = distance + delay
-    return scale_rows(log_affinity(distance, tau), row_scale) @ v
+    return weights(q, k, tau, row_scale, delay) @ v
 
 
 def attention_spikes(
-    q_spikes: Tensor,
-    k_spikes: Tensor,
-    v_spikes: Tensor,
-    tau: Tensor,
-    row_scale: RowScale = "pow2",
-    delay: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, tau: Tensor, row_scale: RowScale = "pow2", delay: Tensor | None = None
 ) -> Tensor:
     """Y[n]_i = sum_j W_ij S^V[n]_j: spike trains (T, ..., H, N, C)  ->  (T, ..., H, N, C)."""
-    q, k = (first_spike(spikes).to(tau.dtype) for spikes in (q_spikes, k_spikes))
-    distance = l1_distance(q, k)
-    if delay is not None:
-        distance = distance + delay
-    weights = scale_rows(log_affinity(distance, tau), row_scale)
-    return torch.stack([weights @ step.to(tau.dtype) for step in v_spikes])
+    q_latency, k_latency = (first_spike(spikes).to(tau.dtype) for spikes in (q, k))
+    w = weights(q_latency, k_latency, tau, row_scale, delay)
+    return torch.stack([w @ step.to(tau.dtype) for step in v])
 
 
 def first_spike(spikes: Tensor) -> Tensor:

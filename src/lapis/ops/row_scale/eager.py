@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import Tensor
 
 from lapis.codes import SQRT_HALF
 from lapis.config import RowScale
+from lapis.ops.row_scale.reference import LN2
 
-LN2 = math.log(2.0)
 # How far the logarithm of a power of two, computed in float32, may lie beside it, relative to its size.
 LOG_ERROR = 2.0**-22
 # How far an affinity of few bits, computed in float32, may lie below a tie.
@@ -28,7 +27,7 @@ def log_affinity(distance: Tensor, tau: Tensor) -> Tensor:
     return -distance / (tau.view(-1, 1, 1) if tau.ndim == 1 else tau)
 
 
-def scale_rows(log_affinity: Tensor, row_scale: RowScale) -> Tensor:
+def scale_rows(log_affinity: Tensor, row_scale: RowScale = "pow2") -> Tensor:
     """The rows of A scaled by the named rule, differentiable; log_affinity (..., N, M) -> (..., N, M)."""
     return {"exact": exact_rows, "pow2": pow2_rows}[row_scale](log_affinity)
 

@@ -18,7 +18,7 @@ Float = npt.NDArray[np.float64]
 LN2 = math.log(2.0)
 
 
-def scale_rows(log_affinity: npt.ArrayLike, row_scale: RowScale) -> Float:
+def scale_rows(log_affinity: npt.ArrayLike, row_scale: RowScale = "pow2") -> Float:
     """The rows of A scaled by the named rule; log_affinity (..., N, M) -> (..., N, M)."""
     return {"exact": exact_rows, "pow2": pow2_rows}[row_scale](log_affinity)
 
@@ -64,9 +64,5 @@ def affinity(distance: npt.ArrayLike, tau: npt.ArrayLike) -> Float:
     d = np.asarray(distance, dtype=np.float64)
     if d.size and not d.min() >= 0:  # also refuses NaN
         raise LapisError(f"a distance of {d.min()} was seen; distances are nonnegative numbers")
-    return np.exp(-d / _per_head(tau, d.ndim))
-
-
-def _per_head(tau: npt.ArrayLike, ndim: int) -> Float:
     checked = check_tau(tau)
-    return checked.reshape(-1, 1, 1) if checked.ndim == 1 and ndim >= 3 else checked
+    return np.exp(-d / (checked.reshape(-1, 1, 1) if checked.ndim == 1 and d.ndim >= 3 else checked))
