@@ -124,7 +124,7 @@ def _silence_attention(network: Network, stream: arithmetic.Int32, activity: Map
     if "attention_in" in activity:
         gain, offset = _moved(network, "attention_in", norm.pre(stream, network.eps), activity)
         norm = Norm(norm.gain * gain, norm.shift + offset)
-    codes = integer.fire(network, 0, "attention_in", norm.pre(stream, network.eps))
+    codes = integer.codes_at(network, 0, "attention_in", norm.pre(stream, network.eps))
     scale, shift = qkv.scale.copy(), qkv.shift.copy()
     points: tuple[Point, ...] = ("q", "k", "v")
     for part, point in enumerate(points):
@@ -136,7 +136,7 @@ def _silence_attention(network: Network, stream: arithmetic.Int32, activity: Map
     qkv = Layer(qkv.weight, scale, shift)
     if "readout" in activity:
         pres = np.split(qkv.pre(codes), 3, axis=-1)
-        q, k, v = (integer.fire(network, 0, point, pre) for point, pre in zip(points, pres, strict=True))
+        q, k, v = (integer.codes_at(network, 0, point, pre) for point, pre in zip(points, pres, strict=True))
         gain, offset = _moved(network, "readout", integer.mixed(network, 0, q, k, v), activity)
         readout = Readout(np.asarray(readout.scale * gain), np.asarray(readout.shift + offset))
     return _with_block(network, dataclasses.replace(block, attention_norm=norm, qkv=qkv, readout=readout))
@@ -149,7 +149,7 @@ def _silence_mlp(network: Network, stream: arithmetic.Int32, activity: Mapping[P
         gain, offset = _moved(network, "mlp_in", norm.pre(stream, network.eps), activity)
         norm = Norm(norm.gain * gain, norm.shift + offset)
     if "mlp_hidden" in activity:
-        codes = integer.fire(network, 0, "mlp_in", norm.pre(stream, network.eps))
+        codes = integer.codes_at(network, 0, "mlp_in", norm.pre(stream, network.eps))
         level = block.rise[network.min_code("mlp_hidden", 0) - 1]
         offset = np.float32(level - np.quantile(fc1.pre(codes), 1 - activity["mlp_hidden"]))
         fc1 = Layer(fc1.weight, fc1.scale, fc1.shift + offset)

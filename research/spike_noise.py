@@ -23,7 +23,7 @@ from torch import Tensor
 from lapis import models
 from lapis._util.files import csv_text, save_figure, write_text
 from lapis._util.metrics import interval95
-from lapis.convert.torch_executor import AttentionExecutor, Coding, TorchExecutor
+from lapis.convert.torch_executor import AttentionExecutor, PointCodes, TorchExecutor
 from lapis.data.images import Labels, match_classes, spread
 from lapis.data.open import open_images, resized_batches
 from lapis.deploy.network import Network
@@ -43,7 +43,7 @@ NO_SPIKES = ("dot",)
 class NoisyCoding:
     """The codes of a measuring point, then noise, image by image."""
 
-    clean: Coding
+    clean: PointCodes
     noise: Noise
     block: int
     point: Point

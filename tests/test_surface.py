@@ -42,7 +42,7 @@ SURFACE: dict[str, set[str]] = {
     "lapis.train": {"Recipe", "distill", "load_recipe", "recipe_names", "train"},
     "lapis.energy": {
         "CONVENTIONS", "Activities", "Costs", "Estimate", "Mixing", "Operation", "SpikingNetwork", "energy_of",
-        "estimate", "load_activities", "load_costs", "load_network",
+        "estimate", "load_activities", "load_costs", "load_spiking_network",
         "load_tally", "save_tally", "side_by_side", "tables",
     },
     "lapis.report": {"Explained", "explain", "write_page"},
@@ -135,7 +135,7 @@ def _networks(place: Path, kind: Callable[[Path], str | Path]) -> None:
 
 
 def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
-    from lapis.energy import load_activities, load_costs, load_network, load_tally, save_tally
+    from lapis.energy import load_activities, load_costs, load_spiking_network, load_tally, save_tally
 
     costs, tally = (kind(place / name) for name in ("new/costs.json", "new/tally.json"))
     save_tally(tally, Tally(images=3), small_config())
@@ -145,7 +145,7 @@ def _energy(place: Path, kind: Callable[[Path], str | Path]) -> None:
     Path(costs).write_text(json.dumps(dict(load_costs("45nm").fields)))
     assert load_costs(costs) == load_costs("45nm")
     Path(costs).write_text(json.dumps({"name": "a", "time_steps": 1, "layers": []}))
-    assert load_network(costs).name == "a"
+    assert load_spiking_network(costs).name == "a"
 
 
 def _pages(place: Path, kind: Callable[[Path], str | Path]) -> None:
@@ -178,7 +178,7 @@ TAKES_PATHS = {
     "lapis.train.train:data": _train,
     "lapis.train.train:out": _train,
     "lapis.energy.load_costs:name_or_file": _energy,
-    "lapis.energy.load_network:path": _energy,
+    "lapis.energy.load_spiking_network:path": _energy,
     "lapis.energy.load_activities:path": _energy,
     "lapis.energy.load_tally:path": _energy,
     "lapis.energy.save_tally:path": _energy,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lapis.config import AFFINITY_BITS
-from lapis.energy.costs import RATIO_DIGITS, Kind, parse_costs
+from lapis.energy.costs import Kind, parse_costs
 
 HERE = Path(__file__).resolve().parents[1]
 MEASURED = HERE / "measured.jsonl"
@@ -28,6 +28,8 @@ HOROWITZ = "Horowitz, Computing's energy problem, ISSCC 2014, 45 nm at 0.9 V"
 NODE = "ratios measured in gates, in open libraries of 130 and 45 nm, scaled by an 8-bit add of 45 nm; no silicon"
 # Channels of the lanes that compute a whole score.
 CHANNELS = 64
+# Digits behind the point of a ratio; a library differs from the next in the first.
+RATIO_DIGITS = 3
 # Memories are no gates; these entries are those of the table 45nm.
 MEMORY_PJ = {"local_byte": 1.25, "global_byte": 12.5}
 CIRCUITS: dict[Kind, str] = {"affinity": "lookup", "row_sum": "row sum", "row_exponent": "exponent", "weigh": "value"}

@@ -26,8 +26,8 @@ from tests.networks import images_for, wide_network
 ROUNDED = {"add", "add_", "div", "mul", "reciprocal", "sqrt", "sub"}
 # Exact: they move and compare numbers, or add up integers that the type holds whatever the order.
 EXACT = {
-    "_cdist_forward", "_to_copy", "_unsafe_view", "amin", "bmm", "cat", "clamp", "clone", "expand", "floor",
-    "full_like", "index", "lift_fresh", "mm", "select", "slice", "sum", "transpose", "unsqueeze", "view",
+    "_cdist_forward", "_to_copy", "_unsafe_view", "amin", "bmm", "cat", "clamp", "clone", "detach", "expand",
+    "floor", "full_like", "index", "lift_fresh", "mm", "select", "slice", "sum", "transpose", "unsqueeze", "view",
 }  # fmt: skip
 PRODUCTS = {"mm", "bmm"}
 

@@ -244,7 +244,7 @@ def test_neurobench_counts_the_same_effective_accumulates() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"depth": 3}, "nothing at point 'attention_in' of block 2"),
+        ({"depth": 3}, "block 2 has no activity for attention_in"),
         ({"depth": 1}, "names block 1, but depth=1"),
         ({"width": 8}, "saw 120 neurons"),
         ({"mlp_ratio": 4}, "at point 'mlp_hidden'"),
@@ -265,5 +265,5 @@ def test_a_missing_point_is_named() -> None:
     trace = _trace(SMALL, images=1, seed=0)
     missing: tuple[int, Point] = (1, "v")
     del trace.codes[missing]
-    with pytest.raises(LapisError, match="nothing at point 'v' of block 1"):
+    with pytest.raises(LapisError, match="block 1 has no activity for v"):
         deliveries(SMALL, _tally(trace))

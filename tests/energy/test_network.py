@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lapis.cli.energy import command
-from lapis.energy import CONVENTIONS, estimate, load_network, side_by_side
+from lapis.energy import CONVENTIONS, estimate, load_spiking_network, side_by_side
 from lapis.errors import LapisError
 
 READY = sorted((Path(__file__).parents[2] / "research" / "networks").glob("*.json"))
@@ -33,13 +33,15 @@ def _file(folder: Path, **changes: Any) -> Path:
 
 
 def _rows(path: Path, convention: str) -> dict[str, tuple[str, float]]:
-    return {row.operator: (row.kind, row.count) for row in estimate(load_network(path), convention=convention).rows}
+    return {
+        row.operator: (row.kind, row.count) for row in estimate(load_spiking_network(path), convention=convention).rows
+    }
 
 
 def test_four_networks_are_ready_and_give_what_their_papers_report() -> None:
     assert [path.stem for path in READY] == ["max_former_10_768", "qkformer_10_768", "sdt_8_768", "spikformer_8_768"]
     for path in READY:
-        network = load_network(path)
+        network = load_spiking_network(path)
         usual = estimate(network, convention="lenient").energy_mj
         assert f"{usual:.2f}" == f"{next(iter(network.reported.values())):.2f}"
         assert all(len(network.fields[name]) > 40 for name in ("source", "rate_source"))
@@ -57,7 +59,7 @@ def test_spikes_count_in_every_step_and_real_inputs_once(tmp_path: Path) -> None
         assert rows.get("conv") == (None if name == "synaptic" else ("mac", 6 * 6 * 9 * 3 * 8))
     assert _rows(path, "paper")["relation"][1] == STEPS * 2 * TOKENS**2 * WIDTH
     assert _rows(path, "lenient")["relation"][1] == pytest.approx(0.1 * STEPS * 2 * TOKENS**2 * WIDTH)
-    made = estimate(load_network(path))
+    made = estimate(load_spiking_network(path))
     assert made.latency_steps == STEPS
     assert made.dense_energy_mj == pytest.approx(4.6e-9 * (7776 + 12 * square + 4 * TOKENS**2 * WIDTH))
 
@@ -73,16 +75,16 @@ def test_strict_multiplies_sums_of_spikes_and_deployed_adds_integers(tmp_path: P
 def test_full_adds_an_update_per_neuron_and_step(tmp_path: Path) -> None:
     rows = _rows(_file(tmp_path, layers=[BLOCKS]), "full")
     neurons = 2 * TOKENS * WIDTH * (3 + 1 + 1 + 4 + 1)
-    made = estimate(load_network(tmp_path / "network.json"), convention="full").rows
+    made = estimate(load_spiking_network(tmp_path / "network.json"), convention="full").rows
     assert "membranes" in rows
     assert sum(row.count for row in made if row.operator == "membranes") == STEPS * neurons
 
 
 def test_keys_that_meet_values_first_need_a_square_of_the_head(tmp_path: Path) -> None:
     for mixing, macs in (("pairs", TOKENS**2 * WIDTH), ("linear", TOKENS * WIDTH**2 // 2)):
-        layers = load_network(_file(tmp_path, layers=[BLOCKS | {"mixing": mixing}])).layers
+        layers = load_spiking_network(_file(tmp_path, layers=[BLOCKS | {"mixing": mixing}])).layers
         assert {layer.macs for layer in layers if layer.operator in ("relation", "value")} == {2 * macs}
-    layers = load_network(_file(tmp_path, layers=[BLOCKS | {"mixing": "none", "projections": 2}])).layers
+    layers = load_spiking_network(_file(tmp_path, layers=[BLOCKS | {"mixing": "none", "projections": 2}])).layers
     assert [layer.operator for layer in layers] == ["qkv", "proj", "fc1", "fc2"]
 
 
@@ -105,14 +107,14 @@ def test_keys_that_meet_values_first_need_a_square_of_the_head(tmp_path: Path) -
 )
 def test_a_bad_file_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(LapisError, match=message):
-        load_network(_file(tmp_path, **changes))
+        load_spiking_network(_file(tmp_path, **changes))
 
 
 def test_a_rate_is_needed_where_spikes_arrive(tmp_path: Path) -> None:
     path = tmp_path / "network.json"
     path.write_text(json.dumps({name: value for name, value in FIELDS.items() if name != "rate"}))
     with pytest.raises(LapisError, match="relation has no firing rate; give it, or one `rate`"):
-        load_network(path)
+        load_spiking_network(path)
 
 
 def test_the_command_shows_every_convention_beside_what_the_paper_reports() -> None:

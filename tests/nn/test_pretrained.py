@@ -247,10 +247,11 @@ def test_positions_keep_their_class_token_and_stay_put_at_the_same_grid() -> Non
     resized = resize_positions(positions, 7)
     assert resized.shape == (1, 50, 6)
     assert (resized[:, 0] == positions[:, 0]).all()
+    assert (resize_positions(positions[:, 1:], 4) == positions * (torch.arange(17) > 0)[:, None]).all()
     # A constant embedding is constant at every size.
     torch.testing.assert_close(resize_positions(torch.ones(1, 17, 6), 7), torch.ones(1, 50, 6))
     with pytest.raises(LapisError, match="not a square grid"):
-        resize_positions(torch.zeros(1, 16, 6), 4)
+        resize_positions(torch.zeros(1, 15, 6), 4)
 
 
 def test_offset_tables_keep_corners_centre_and_class_entries() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -295,12 +296,13 @@ def linear(
         np.ascontiguousarray(getattr(layer, name), dtype=kind)
         for name, kind in (("weight", np.int8), ("scale", np.float32), ("shift", np.float32))
     ]
-    native.check(
-        engine_module._library().lapis_engine_linear(
-            *(array.ctypes.data for array in arrays), rows, codes.shape[1], outputs, shifted.ctypes.data, low, high,
-            kind, form, low, high, min_code, rise.ctypes.data, fall.ctypes.data,
-            arithmetic.STREAM_LIMIT.bit_length() - 1, out.ctypes.data, stream.ctypes.data, 1, None,
-        )
+    pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+    native.library().lapis_engine_linear.argtypes = [
+        *[pointer] * 3, *[i64] * 3, pointer, *[i32] * 7, pointer, pointer, i32, pointer, pointer, i32, pointer,
+    ]  # fmt: skip
+    native.call(
+        "lapis_engine_linear", *arrays, rows, codes.shape[1], outputs, shifted, low, high, kind, form, low, high,
+        min_code, rise, fall, arithmetic.STREAM_LIMIT.bit_length() - 1, out, stream, 1, None,
     )  # fmt: skip
     return stream if kind == 2 else out
 
@@ -309,9 +311,19 @@ def _replace(record: Any, **changes: Any) -> Any:
     return dataclasses.replace(record, **changes)
 
 
+def team_sizes(nanoseconds: npt.NDArray[np.float64], waited: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    """The threads that would share each run, if a run by s threads took nanoseconds[run, s-1] and waited that share."""
+    runs, threads = nanoseconds.shape
+    sizes, pointer = np.empty(runs, dtype=np.int32), ctypes.c_void_p
+    native.library().lapis_engine_pace.argtypes = [ctypes.c_int32, ctypes.c_int64, pointer, pointer, pointer]
+    times, waits = (np.ascontiguousarray(table, dtype=np.float64) for table in (nanoseconds, waited))
+    native.call("lapis_engine_pace", threads, runs, times, waits, sizes)
+    return sizes
+
+
 def _sizes(runs: int, milliseconds: tuple[float, ...], waited: tuple[float, ...]) -> list[int]:
     times, waits = (np.tile(np.array(row, dtype=np.float64), (runs, 1)) for row in (milliseconds, waited))
-    return [int(size) for size in engine_module.team_sizes(times, waits)]
+    return [int(size) for size in team_sizes(times, waits)]
 
 
 def test_on_a_quiet_machine_every_thread_takes_part_in_every_run() -> None:
@@ -333,7 +345,7 @@ def test_a_team_that_waits_but_is_faster_stays() -> None:
 
 def test_one_lucky_run_decides_nothing() -> None:
     noise = np.random.default_rng(0).lognormal(0.0, 0.5, (2000, 2))
-    sizes = engine_module.team_sizes(np.array([40.0, 28.0]) * noise, np.full((2000, 2), 0.4))
+    sizes = team_sizes(np.array([40.0, 28.0]) * noise, np.full((2000, 2), 0.4))
     assert (sizes == 2).mean() > 0.9
 
 
@@ -347,7 +359,7 @@ def test_a_team_grows_again_when_the_core_is_free() -> None:
     taken = np.tile([40.0, 56.0], (200, 1))
     free = np.tile([40.0, 21.0], (200, 1))
     waits = np.concatenate([np.tile([0.0, 0.4], (200, 1)), np.zeros((200, 2))])
-    sizes = engine_module.team_sizes(np.concatenate([taken, free]), waits)
+    sizes = team_sizes(np.concatenate([taken, free]), waits)
     assert sizes[199] == 1
     assert (sizes[300:] == 2).all()
 

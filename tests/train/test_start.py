@@ -11,7 +11,7 @@ from lapis.config import CodingByPoint, LapisConfig
 from lapis.convert import from_model
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate, is_calibrated, save_network
-from lapis.nn.block import Block
+from lapis.nn.block import TransformerBlock
 from lapis.nn.quantizer import Linear, required
 from lapis.nn.relations import with_tau
 from lapis.pack import save
@@ -101,7 +101,7 @@ def test_a_packed_file_is_a_start(tmp_path: Path) -> None:
     assert torch.equal(dense_weights.blocks[0].mlp.fc1.weight, again.blocks[0].mlp.fc1.weight)
 
 
-def _layers(block: Block) -> tuple[Linear, ...]:
+def _layers(block: TransformerBlock) -> tuple[Linear, ...]:
     return block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+
+from lapis.errors import LapisError
 
 PACKAGE = "lapis-snn"
 
@@ -14,6 +18,14 @@ def install_command(extra: str) -> str:
     """The command that installs an extra: of the clone, if this is one, else of the package that is installed."""
     root = _clone()
     return shlex.join([tool("pip"), "install", f"{PACKAGE if root is None else _short(root)}[{extra}]"])
+
+
+def require(package: str, extra: str, purpose: str) -> ModuleType:
+    """A package of an extra, or an error that says how to install it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise LapisError(f"{purpose} needs the package {package}: {install_command(extra)} ({error})") from error
 
 
 def tool(name: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from lapis.bridges import onnx_tables
 from lapis.bridges.onnx_graph import Graph
 from lapis.deploy import arithmetic
+from lapis.deploy.integer import QKV
 from lapis.deploy.network import Layer, Network, Norm, named_arrays
 from lapis.errors import LapisError
 from lapis.positions import relative_offsets
@@ -38,8 +39,10 @@ def export(network: Network, watched: bool = False, normalized: bool = False) ->
 
     With `normalized` the input is transformers' pixel_values, from which the bytes are found again.
     """
-    _check(network)
     config, size = network.config, network.config.image_size
+    stored = sum(array.nbytes for _, array, _ in named_arrays(network))
+    if stored > MAX_BYTES:
+        raise LapisError(f"the network has {stored:,} bytes; an ONNX file holds at most {MAX_BYTES:,}, so use Session")
     writer = Writer(network, watched)
     stream = writer.embed(writer.bytes_of(PIXEL_VALUES) if normalized else IMAGES)
     for index in range(config.depth):
@@ -60,12 +63,6 @@ def export(network: Network, watched: bool = False, normalized: bool = False) ->
         "head_exponent": str(network.head_exponent),
     }
     return writer.graph.model(inputs, outputs, metadata)
-
-
-def _check(network: Network) -> None:
-    size = sum(array.nbytes for _, array, _ in named_arrays(network))
-    if size > MAX_BYTES:
-        raise LapisError(f"the network has {size:,} bytes; an ONNX file holds at most {MAX_BYTES:,}, so use Session")
 
 
 class Writer:
@@ -99,14 +96,10 @@ class Writer:
         unit = np.int64(1) << network.patch_shift.astype(np.int64)
         moved = g.quotient(g.add("Add", total, unit // 2), unit)
         tokens = self._saturate(g.add("Add", moved, network.position[1:].astype(np.int64)), np.int64)
-        return self._with_class_token(g.cast(tokens, INT), images)
-
-    def _with_class_token(self, tokens: str, images: str) -> str:
-        g, network = self.graph, self.network
         first = arithmetic.saturate(network.position[:1].astype(np.int64))[None]
         batch = g.add("Slice", g.add("Shape", images), np.array([0]), np.array([1]))
-        repeated = g.add("Expand", first, g.add("Concat", batch, np.array([1, network.config.width]), axis=0))
-        return g.add("Concat", repeated, tokens, axis=1)
+        repeated = g.add("Expand", first, g.add("Concat", batch, np.array([1, config.width]), axis=0))
+        return g.add("Concat", repeated, g.cast(tokens, INT), axis=1)
 
     def attention(self, index: int, stream: str) -> str:
         """The stream after the first half of a block."""
@@ -114,10 +107,9 @@ class Writer:
         codes = self._fire(index, "attention_in", self._norm(block.attention_norm, stream))
         pre = self._layer(block.qkv, "attention_in", codes)
         bounds = [np.array([part * config.width]) for part in range(4)]
-        points: tuple[Point, ...] = ("q", "k", "v")
         q, k, v = (
             self._fire(index, point, g.add("Slice", pre, bounds[part], bounds[part + 1], np.array([2])))
-            for part, point in enumerate(points)
+            for part, point in enumerate(QKV)
         )
         distance = self._dot_distance if self.network.compared_by == "dot" else self._distance
         affinity = self._affinity(index, distance(index, q, k))
@@ -146,19 +138,15 @@ class Writer:
             pooled = g.quotient(twice, np.int64(2 * patches))
         else:
             pooled = g.add("Gather", stream, np.int64(0), axis=1)
-        token = self._pooled_token(pooled)
+        scaled = g.add("Mul", self._standardise(pooled), FLOAT(1 << arithmetic.POOLED_BITS))
+        rounded = g.add("Floor", g.add("Add", scaled, FLOAT(0.5)))
+        token = g.add("Clip", rounded, FLOAT(arithmetic.INT16.min), FLOAT(arithmetic.INT16.max))
         # The sums have up to 53 bits: exact in float64, in any order.
         weight = g.cast(g.constant(network.head_weight.T), np.float64)
         product = g.cast(g.add("MatMul", g.cast(token, np.float64), weight), np.int64)
         logits = g.call(g.add("Add", product, network.head_bias), INTEGER_LOGITS)
         unit = np.float64(2.0 ** -(arithmetic.POOLED_BITS + network.head_exponent))
         g.call(g.cast(g.add("Mul", g.cast(logits, np.float64), unit), FLOAT), LOGITS)
-
-    def _pooled_token(self, pooled: str) -> str:
-        g = self.graph
-        scaled = g.add("Mul", self._standardise(pooled), FLOAT(1 << arithmetic.POOLED_BITS))
-        rounded = g.add("Floor", g.add("Add", scaled, FLOAT(0.5)))
-        return g.add("Clip", rounded, FLOAT(arithmetic.INT16.min), FLOAT(arithmetic.INT16.max))
 
     def _standardise(self, stream: str) -> str:
         """LayerNorm without gain and shift of integers (..., D), as `arithmetic.standardise` defines it."""
@@ -262,7 +250,7 @@ class Writer:
         # The nearest key has the least exponent, because affinities never rise with the distance.
         nearest = g.add("ReduceMin", power, np.array([-1]), keepdims=1)
         behind = g.add("Clip", g.add("Sub", power, nearest), FLOAT(0), FLOAT(onnx_tables.VANISHED))
-        halves = np.exp2(float(bits - onnx_tables.MANTISSA_BITS) - np.arange(onnx_tables.VANISHED + 1)).astype(FLOAT)
+        halves = np.exp2(float(bits - onnx_tables.TOP_BITS) - np.arange(onnx_tables.VANISHED + 1)).astype(FLOAT)
         factor = g.lookup(halves, g.cast(behind, INT), *shape)
         scaled = g.add("Mul", g.lookup(mantissa.reshape(-1), place, *shape), factor)
         return g.add("Min", g.add("Floor", g.add("Add", scaled, FLOAT(0.5))), FLOAT((1 << bits) - 1))

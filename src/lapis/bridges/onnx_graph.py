@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from lapis._util.hints import install_command
-from lapis.errors import LapisError
+from lapis._util.hints import require
 
 # The oldest set that has every operator used here in its present form, so that as many runtimes as possible read it.
 OPSET, IR_VERSION = 18, 9
-
-
-def require_onnx() -> ModuleType:
-    """The package onnx, or an error that says how to install it."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise LapisError(f"ONNX files need the package onnx: {install_command('onnx')} ({error})") from error
-    return onnx
 
 
 class Graph:
     """Nodes in the order in which they were added. A value is known by its name, a string."""
 
     def __init__(self) -> None:
-        self._onnx = require_onnx()
+        self._onnx = require("onnx", "onnx", "an ONNX file")
         self._nodes: list[Any] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._initialisers: list[Any] = []

@@ -6,14 +6,12 @@ same for all of them.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
-from lapis._util.hints import install_command
+from lapis._util.hints import require
 from lapis.bridges.onnx_export import IMAGES, INTEGER_LOGITS, export
 from lapis.convert.verification import Executor
 from lapis.deploy.network import Network
-from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.trace import POINTS, Trace, Watched
 
@@ -29,27 +27,15 @@ THREADS = (1, 2)
 ERRORS_ONLY = 3
 
 
-def require_onnxruntime() -> ModuleType:
-    """The package onnxruntime, or an error that says how to install it."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise LapisError(
-            f"to run an ONNX file needs the package onnxruntime: {install_command('onnx')} ({error})"
-        ) from error
-    module: ModuleType = onnxruntime
-    return module
-
-
 def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
     """An `onnxruntime.InferenceSession` of an exported file on the processor."""
-    runtime = require_onnxruntime()
+    runtime = require("onnxruntime", "onnx", "to run an ONNX file")
     options = runtime.SessionOptions()
     options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = ERRORS_ONLY
-    # Threads that wait would otherwise keep their cores busy, and other programs waiting.
+    # Threads that wait would otherwise keep their cores from other programs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 

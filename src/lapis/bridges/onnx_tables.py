@@ -6,6 +6,7 @@ A table replaces what standard operators do slowly (a ladder of comparisons, a d
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from lapis.deploy.arithmetic import Codes, Float32
 # Cells of a table that finds a level; with so many, two levels of a trained network hardly ever share one.
 CELLS = 1 << 10
 # The bits of a mantissa that an affinity needs: one more than the widest affinity has.
-MANTISSA_BITS = AFFINITY_BITS + 1
+TOP_BITS = AFFINITY_BITS + 1
 # An affinity is 0 where its exponent is so much larger than that of the nearest key, whatever its width.
 VANISHED = AFFINITY_BITS + 3
 
@@ -79,9 +80,8 @@ def affinity_parts(u: npt.NDArray[np.uint32], e: npt.NDArray[np.int64]) -> tuple
     together where they are more than `VANISHED` apart, so that float32 holds them all exactly.
     """
     steps = np.minimum(np.diff(e, axis=1, prepend=e[:, :1]), VANISHED)
-    return (u >> np.uint32(leak.MANTISSA_BITS - MANTISSA_BITS)).astype(np.float32), np.cumsum(steps, axis=1).astype(
-        np.float32
-    )
+    mantissa = u >> np.uint32(leak.MANTISSA_BITS - TOP_BITS)
+    return mantissa.astype(np.float32), np.cumsum(steps, axis=1).astype(np.float32)
 
 
 def mass_edges(tokens: int, bits: int) -> npt.NDArray[np.int32]:
@@ -90,16 +90,8 @@ def mass_edges(tokens: int, bits: int) -> npt.NDArray[np.int32]:
     mass >= 2**(k - 1/2) rounded up, for k = bits and on: the mass of a row is at least 2**(bits - 1).
     """
     edges, k = [], bits
-    while (edge := _root_ceiling(1 << (2 * k - 1))) <= min(tokens * ((1 << bits) - 1), (1 << 31) - 1):
+    # isqrt(n - 1) + 1 is the root of n, rounded up.
+    while (edge := math.isqrt((1 << (2 * k - 1)) - 1) + 1) <= min(tokens * ((1 << bits) - 1), (1 << 31) - 1):
         edges.append(edge)
         k += 1
     return np.array(edges, dtype=np.int32)
-
-
-def _root_ceiling(square: int) -> int:
-    root = int(np.sqrt(float(square)))
-    while root * root < square:
-        root += 1
-    while (root - 1) * (root - 1) >= square:
-        root -= 1
-    return root

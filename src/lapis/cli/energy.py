@@ -93,7 +93,7 @@ def command(
             "--network holds its own layers and rates; leave out MODEL, --activity, --activities, --data, --set"
         )
     else:
-        config, compare = energy.load_network(network), True
+        config, compare = energy.load_spiking_network(network), True
         facts = {"reported": config.reported}
         heading = (
             f"{config.name}: {config.fields.get('source', network)}",

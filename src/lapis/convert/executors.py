@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,30 +47,30 @@ def float_executor(model: LapisViT, network: Network) -> Executor:
 
 def stagewise_executor(model: LapisViT, network: Network) -> Executor:
     """Each stage of the trained network on the integer model's result of the stage before: only ties may differ."""
-    return Executor(partial(_stagewise, model, network), "ties")
 
+    @torch.no_grad()
+    def run(images: Pixels) -> Watched:
+        model.eval()
+        codes, answered = Trace(network.config.window), Trace(network.config.window)
+        stream, unit = integer.embed(network, images), 2.0**network.fraction_bits
+        for index, block in enumerate(model.blocks):
+            attn, mlp = block.attn, block.mlp
+            _note(answered, index, "attention_in", attn.input, block.norm1(_real(stream, unit)))
+            stream = integer.attention(network, index, stream, codes)
+            q, k, v = attn.qkv(_value(required(attn.input), codes[index, "attention_in"])).chunk(3, dim=-1)
+            _note(answered, index, "q", attn.qk, q)
+            _note(answered, index, "k", attn.qk, k)
+            _note(answered, index, "v", attn.v, v)
+            qk = [by_head(codes[index, point], attn.heads) for point in ("q", "k")]
+            values = required(attn.v).value(by_head(codes[index, "v"], attn.heads))
+            _note(answered, index, "readout", attn.readout, join_heads(attn.mix(torch.stack(qk), values)))
+            _note(answered, index, "mlp_in", mlp.input, block.norm2(_real(stream, unit)))
+            stream = integer.feed_forward(network, index, stream, codes)
+            hidden = mlp.activation(mlp.fc1(_value(required(mlp.input), codes[index, "mlp_in"])))
+            _note(answered, index, "mlp_hidden", mlp.hidden, hidden)
+        return Watched(_integer_logits(model.head(model.pool(_real(stream, unit))), network), answered)
 
-@torch.no_grad()
-def _stagewise(model: LapisViT, network: Network, images: Pixels) -> Watched:
-    model.eval()
-    codes, answered = Trace(network.config.window), Trace(network.config.window)
-    stream, unit = integer.embed(network, images), 2.0**network.fraction_bits
-    for index, block in enumerate(model.blocks):
-        attn, mlp = block.attn, block.mlp
-        _note(answered, index, "attention_in", attn.input, block.norm1(_real(stream, unit)))
-        stream = integer.attention(network, index, stream, codes)
-        q, k, v = attn.qkv(_value(required(attn.input), codes[index, "attention_in"])).chunk(3, dim=-1)
-        _note(answered, index, "q", attn.qk, q)
-        _note(answered, index, "k", attn.qk, k)
-        _note(answered, index, "v", attn.v, v)
-        qk = [by_head(codes[index, point], attn.heads) for point in ("q", "k")]
-        values = required(attn.v).value(by_head(codes[index, "v"], attn.heads))
-        _note(answered, index, "readout", attn.readout, join_heads(attn.mix(torch.stack(qk), values)))
-        _note(answered, index, "mlp_in", mlp.input, block.norm2(_real(stream, unit)))
-        stream = integer.feed_forward(network, index, stream, codes)
-        hidden = mlp.activation(mlp.fc1(_value(required(mlp.input), codes[index, "mlp_in"])))
-        _note(answered, index, "mlp_hidden", mlp.hidden, hidden)
-    return Watched(_integer_logits(model.head(model.pool(_real(stream, unit))), network), answered)
+    return Executor(run, "ties")
 
 
 def _note(trace: Trace, index: int, point: Point, quantizer: ActivationQuantizer | None, x: Tensor) -> None:

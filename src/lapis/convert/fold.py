@@ -27,7 +27,7 @@ from lapis.deploy.schema import MAX_HEAD_EXPONENT, MAX_PATCH_SHIFT, code_distanc
 from lapis.deploy.thresholds import LADDERS, Grid
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, is_calibrated
-from lapis.nn.block import Block as TrainedBlock
+from lapis.nn.block import TransformerBlock
 from lapis.nn.quantizer import ActivationQuantizer, Linear, required
 from lapis.preprocess import Preprocess
 
@@ -69,7 +69,7 @@ def from_model(
     )
 
 
-def _fold_block(config: LapisConfig, block: TrainedBlock, fraction_bits: int) -> Block:
+def _fold_block(config: LapisConfig, block: TransformerBlock, fraction_bits: int) -> Block:
     attn, mlp = block.attn, block.mlp
     attention_in, qk, v, readout = (_grid(required(q)) for q in (attn.input, attn.qk, attn.v, attn.readout))
     mlp_in, hidden = _grid(required(mlp.input)), _grid(required(mlp.hidden))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lapis.config import LapisConfig
 from lapis.deploy.network import Block, Layer, Network, Norm
 from lapis.deploy.thresholds import ladder_grid
-from lapis.nn.block import Block as TrainedBlock
+from lapis.nn.block import TransformerBlock
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, Calibrated, Linear, required
 
@@ -62,7 +62,7 @@ def _set_embedding(model: LapisViT, network: Network) -> None:
         _set(projection.bias, bias)
 
 
-def _set_block(target: TrainedBlock, block: Block, config: LapisConfig, fraction_bits: int) -> None:
+def _set_block(target: TransformerBlock, block: Block, config: LapisConfig, fraction_bits: int) -> None:
     attn, mlp, d = target.attn, target.mlp, config.width
     qk, v, readout, mlp_hidden = (required(q) for q in (attn.qk, attn.v, attn.readout, mlp.hidden))
     input_step = _set_norm(target.norm1, block.attention_norm, required(attn.input))

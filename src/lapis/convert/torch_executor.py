@@ -31,25 +31,19 @@ from lapis.trace import Point, Trace, Watched
 class TorchExecutor(nn.Module):
     """images (B, S, S, 3) of bytes  ->  integer logits (B, classes) int64, those of the integer model."""
 
-    patch_weight: Tensor
-    patch_unit: Tensor
-    position: Tensor
-    head_weight: Tensor
-    head_bias: Tensor
-
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network, self.config = network, network.config
-        _keep(self, "patch_weight", network.patch_weight.T.astype(np.float64))
-        _keep(self, "patch_unit", np.ldexp(1.0, -network.patch_shift.astype(np.int64)))
-        _keep(self, "position", network.position.astype(np.float64))
+        self.patch_weight = _constant(network.patch_weight.T.astype(np.float64))
+        self.patch_unit = _constant(np.ldexp(1.0, -network.patch_shift.astype(np.int64)))
+        self.position = _constant(network.position.astype(np.float64))
         self.halves = nn.ModuleList(
             half(network, index)
             for index in range(network.config.depth)
             for half in (AttentionExecutor, FeedForwardExecutor)
         )
-        _keep(self, "head_weight", network.head_weight.T.astype(np.float64))
-        _keep(self, "head_bias", network.head_bias.astype(np.float64))
+        self.head_weight = _constant(network.head_weight.T.astype(np.float64))
+        self.head_bias = _constant(network.head_bias.astype(np.float64))
 
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images, None)
@@ -128,7 +122,7 @@ def _is_deployable(model: LapisViT) -> bool:
     return is_calibrated(model)
 
 
-class Coding(NamedTuple):
+class PointCodes(NamedTuple):
     """The codes of a measuring point: low..high, and 0 where the magnitude is below `min_code`."""
 
     low: int
@@ -136,7 +130,7 @@ class Coding(NamedTuple):
     min_code: int
 
     @classmethod
-    def of(cls, network: Network, point: Point, block: int) -> Coding:
+    def of(cls, network: Network, point: Point, block: int) -> PointCodes:
         return cls(network.low(point), network.config.window, network.min_code(point, block))
 
     def codes(self, whole: Tensor) -> Tensor:
@@ -146,11 +140,6 @@ class Coding(NamedTuple):
 class AttentionExecutor(nn.Module):
     """The first half of a block: (B, N, D) stream -> stream."""
 
-    table: Tensor
-    row_exponent: Tensor
-    delay: Tensor | None
-    powers: Tensor
-
     def __init__(self, network: Network, index: int) -> None:
         super().__init__()
         block, tables, delay = network.blocks[index], network.tables[index], network.delays[index]
@@ -158,13 +147,13 @@ class AttentionExecutor(nn.Module):
         self.norm = NormExecutor(block.attention_norm, network.eps)
         self.qkv, self.proj = LayerExecutor(block.qkv), LayerExecutor(block.proj)
         self.scale, self.shift = float(block.readout.scale), float(block.readout.shift)
-        self.ranges = {point: Coding.of(network, point, index) for point in _ATTENTION_POINTS}
-        _keep(self, "table", tables.table.astype(np.float64))
-        _keep(self, "row_exponent", tables.row_exponent.astype(np.int64))
-        _keep(self, "delay", delay)
+        self.ranges = {point: PointCodes.of(network, point, index) for point in _ATTENTION_POINTS}
+        self.table = _constant(tables.table.astype(np.float64))
+        self.row_exponent = _constant(tables.row_exponent.astype(np.int64))
+        self.delay = None if delay is None else _constant(delay)
         self.compared_by = network.compared_by
         # 2**-k of every row sum: a table, because torch computes powers of two by a rounded exponential.
-        _keep(self, "powers", np.ldexp(np.float32(1), -np.arange(32)))
+        self.powers = _constant(np.ldexp(np.float32(1), -np.arange(32)))
 
     def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
         codes = self._floor(self.norm(stream), "attention_in")
@@ -191,19 +180,15 @@ _ATTENTION_POINTS: tuple[Point, ...] = ("attention_in", "q", "k", "v", "readout"
 class FeedForwardExecutor(nn.Module):
     """The second half of a block: (B, N, D) stream -> stream."""
 
-    rise: Tensor
-    fall: Tensor
-
     def __init__(self, network: Network, index: int) -> None:
         super().__init__()
         block: Block = network.blocks[index]
         self.index = index
-        self.input = Coding.of(network, "mlp_in", index)
-        self.hidden = Coding.of(network, "mlp_hidden", index)
+        self.input = PointCodes.of(network, "mlp_in", index)
+        self.hidden = PointCodes.of(network, "mlp_hidden", index)
         self.norm = NormExecutor(block.mlp_norm, network.eps)
         self.fc1, self.fc2 = LayerExecutor(block.fc1), LayerExecutor(block.fc2)
-        _keep(self, "rise", block.rise)
-        _keep(self, "fall", block.fall)
+        self.rise, self.fall = _constant(block.rise), _constant(block.fall)
 
     def forward(self, stream: Tensor, trace: Trace | None) -> Tensor:
         codes = self.input.codes(torch.floor(self.norm(stream)))
@@ -219,14 +204,10 @@ class FeedForwardExecutor(nn.Module):
 class NormExecutor(nn.Module):
     """fl(fl(u gain) + shift), u the standardised stream."""
 
-    gain: Tensor
-    shift: Tensor
-
     def __init__(self, norm: Norm, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        _keep(self, "gain", norm.gain)
-        _keep(self, "shift", norm.shift)
+        self.gain, self.shift = _constant(norm.gain), _constant(norm.shift)
 
     def forward(self, stream: Tensor) -> Tensor:
         return _standardised(stream, self.eps) * self.gain + self.shift
@@ -235,24 +216,18 @@ class NormExecutor(nn.Module):
 class LayerExecutor(nn.Module):
     """fl(fl(sum_i w_oi z_i scale_o) + shift_o); the sums are integers that float32 holds exactly."""
 
-    weight: Tensor
-    scale: Tensor
-    shift: Tensor
-
     def __init__(self, layer: Layer) -> None:
         super().__init__()
-        _keep(self, "weight", layer.weight.astype(np.float32).T)
-        _keep(self, "scale", layer.scale)
-        _keep(self, "shift", layer.shift)
+        self.weight = _constant(layer.weight.astype(np.float32).T)
+        self.scale, self.shift = _constant(layer.scale), _constant(layer.shift)
 
     def forward(self, codes: Tensor) -> Tensor:
         return (codes @ self.weight) * self.scale + self.shift
 
 
-def _keep(module: nn.Module, name: str, array: Any) -> None:
-    """Add a constant to the module, which moves with it and is not saved."""
-    tensor = None if array is None else torch.from_numpy(np.array(array, order="C"))
-    module.register_buffer(name, tensor, persistent=False)
+def _constant(array: Any) -> nn.Buffer:
+    """A constant of a module, which moves with it and is not saved."""
+    return nn.Buffer(torch.from_numpy(np.array(array, order="C")), persistent=False)
 
 
 def _standardised(stream: Tensor, eps: float) -> Tensor:

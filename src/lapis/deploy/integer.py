@@ -19,6 +19,8 @@ from lapis.trace import Point, Trace, Watched
 
 # Images per batch; more are not faster and need more memory.
 BATCH = 16
+# The measuring points behind the joint layer of a block, in its order.
+QKV: tuple[Point, ...] = ("q", "k", "v")
 
 
 def run(network: Network, images: Pixels) -> Int64:
@@ -50,10 +52,10 @@ def embed(network: Network, images: Pixels) -> Int32:
 def attention(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the first half of a block."""
     block = network.blocks[index]
-    codes = fire(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
-    q_pre, k_pre, v_pre = np.split(block.qkv.pre(codes), 3, axis=-1)
-    q, k, v = (fire(network, index, "q", q_pre), fire(network, index, "k", k_pre), fire(network, index, "v", v_pre))
-    readout = fire(network, index, "readout", mixed(network, index, q, k, v))
+    codes = codes_at(network, index, "attention_in", block.attention_norm.pre(stream, network.eps))
+    pres = zip(QKV, np.split(block.qkv.pre(codes), 3, axis=-1), strict=True)
+    q, k, v = (codes_at(network, index, point, pre) for point, pre in pres)
+    readout = codes_at(network, index, "readout", mixed(network, index, q, k, v))
     _note(trace, index, attention_in=codes, q=q, k=k, v=v, readout=readout)
     return arithmetic.add_to_stream(stream, block.proj.pre(readout))
 
@@ -70,7 +72,7 @@ def mixed(network: Network, index: int, q: Codes, k: Codes, v: Codes) -> Float32
 def feed_forward(network: Network, index: int, stream: Int32, trace: Trace | None = None) -> Int32:
     """The stream (B, N, D) after the second half of a block."""
     block = network.blocks[index]
-    codes = fire(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
+    codes = codes_at(network, index, "mlp_in", block.mlp_norm.pre(stream, network.eps))
     low, min_code = network.low("mlp_hidden"), network.min_code("mlp_hidden", index)
     hidden = arithmetic.ladder_codes(block.fc1.pre(codes), block.rise, block.fall, low, min_code)
     _note(trace, index, mlp_in=codes, mlp_hidden=hidden)
@@ -111,7 +113,7 @@ def _run(network: Network, images: Pixels, trace: Trace | None) -> Int64:
     return classify(network, stream)
 
 
-def fire(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
+def codes_at(network: Network, index: int, point: Point, pre: arithmetic.Float32) -> Codes:
     """The codes of a measuring point; a neuron that misses its deadline stays silent."""
     return arithmetic.floor_codes(pre, network.low(point), network.config.window, network.min_code(point, index))
 

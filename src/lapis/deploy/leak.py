@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from lapis.codes import check_tau
 from lapis.config import AFFINITY_BITS
+from lapis.deploy.arithmetic import Int32, Int64
 from lapis.errors import LapisError
 from lapis.ops.integer_attention.reference import AffinityTables
 
@@ -43,8 +44,6 @@ MAX_GAINS = 1 << 16
 SLICE_ENTRIES = 1 << 16
 
 UInt32 = npt.NDArray[np.uint32]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 def leak_factor(tau: npt.ArrayLike) -> tuple[UInt32, Int32]:

@@ -21,7 +21,7 @@ from lapis.deploy import arithmetic, leak, schema
 from lapis.deploy.arithmetic import Array, Codes, Float32, Int32, Int64
 from lapis.deploy.schema import DELTA_LIMIT, MAX_MAGNITUDE, allowed_work, code_distances
 from lapis.errors import LapisError
-from lapis.ops.integer_attention.reference import AFFINITY_MAX, AffinityTables
+from lapis.ops.integer_attention.reference import AffinityTables, check_accumulator
 from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import Comparison, rule_of
@@ -258,12 +258,7 @@ def check_deployable(config: LapisConfig) -> None:
             raise LapisError(
                 f"{field.name}={getattr(config, field.name)} is beyond {field.high}, the largest of a deployed network"
             )
-    largest = config.tokens * AFFINITY_MAX * config.window
-    if largest >= 1 << 31:
-        raise LapisError(
-            f"{config.tokens} tokens and a window of {config.window} could overflow a 32-bit accumulator; "
-            f"use at most {(1 << 31) // (AFFINITY_MAX * config.window)} tokens"
-        )
+    check_accumulator(config.tokens, config.window)
 
 
 def check_work(config: LapisConfig) -> None:

@@ -256,11 +256,11 @@ class Simulator:
     def thresholds(self) -> tuple[dict[Point, Array], ...]:
         """The thresholds (outputs, levels) of the points behind layers, and (exponents, levels) of the readout."""
         network, window, d = self.network, self.network.config.window, self.network.config.width
-        parts: dict[Point, slice] = {"q": slice(d), "k": slice(d, 2 * d), "v": slice(2 * d, None)}
         found = []
         for block in network.blocks:
             theta = {
-                point: layer_thresholds(block.qkv.rows(parts[point]), network.low(point), window) for point in parts
+                point: layer_thresholds(block.qkv.rows(slice(d * part, d * part + d)), network.low(point), window)
+                for part, point in enumerate(integer.QKV)
             }
             theta["readout"] = readout_thresholds(block.readout, network.low("readout"), window, self.exponents)
             found.append(theta)
@@ -297,13 +297,11 @@ class Simulator:
         network, block, theta = self.network, self.network.blocks[index], self.thresholds[index]
         spikes = self._emit_norm(index, "attention_in", block.attention_norm, stream, trace, events)
         voltage = self._linear(index, "qkv", block.qkv, "attention_in", spikes, events)
-        parts: list[tuple[Point, Array]] = list(zip(("q", "k", "v"), np.split(voltage, 3, axis=-1), strict=True))
-        q, k, v = (
-            self._by_head(
-                self._emit(index, point, Crossing(part, network.low(point), theta[point][None]), trace, events)
-            )
-            for point, part in parts
+        spiking = (
+            self._emit(index, point, Crossing(part, network.low(point), theta[point][None]), trace, events)
+            for point, part in zip(integer.QKV, np.split(voltage, 3, axis=-1), strict=True)
         )
+        q, k, v = map(self._by_head, spiking)
         distance, crossed = self._relate(q, k, network.min_code("q", index))
         events.operations[index, "relation"] += crossed
         delay = network.delays[index]

@@ -61,7 +61,7 @@ def relate(q: Spikes, k: Spikes, min_code: int = 1, threads: int = 1) -> tuple[I
     q, k = _contiguous(q, np.bool_), _contiguous(k, np.bool_)
     steps, heads, rows, neurons = q.shape
     if (*k.shape[:2], k.shape[3]) != (steps, heads, neurons):
-        raise LapisError(f"query spikes of shape {q.shape} cannot meet key spikes of shape {k.shape}")
+        raise LapisError(f"query spikes of shape {q.shape} cannot be compared with key spikes of shape {k.shape}")
     distance, crossed = np.empty((heads, rows, k.shape[2]), dtype=np.int32), ctypes.c_int64()
     sizes = (steps, heads, rows, k.shape[2], neurons)
     native.call("lapis_spikes_relate", q, k, *sizes, min_code, distance, crossed, threads)

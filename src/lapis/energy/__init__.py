@@ -7,7 +7,7 @@ from lapis.energy.activity import Activities, load_activities, load_tally, save_
 from lapis.energy.conventions import CONVENTIONS
 from lapis.energy.costs import Costs, load_costs, tables
 from lapis.energy.estimate import Estimate, energy_of, estimate, side_by_side
-from lapis.energy.network import SpikingNetwork, load_network
+from lapis.energy.network import SpikingNetwork, load_spiking_network
 from lapis.energy.operations import Mixing, Operation
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "estimate",
     "load_activities",
     "load_costs",
-    "load_network",
+    "load_spiking_network",
     "load_tally",
     "save_tally",
     "side_by_side",

@@ -15,7 +15,7 @@ from typing import Any
 
 from lapis._util.files import read_json, write_text
 from lapis.config import LapisConfig, nearest
-from lapis.energy.counts import check_tally, needed_points
+from lapis.energy.counts import check_points, check_tally
 from lapis.energy.fields import COUNT, LIST, SHARE, WHOLE, among, checked, read_fields
 from lapis.errors import LapisError
 from lapis.trace import POINTS, Point, Tally
@@ -47,25 +47,14 @@ class Activities:
                 )
             for block, share in enumerate(shares):
                 found[block, point] = float(checked(share, SHARE, f"activity {point}"))
-        activities = cls(found)
-        activities.check(config)
-        return activities
+        check_points(config, found)
+        return cls(found)
 
     @classmethod
     def measured(cls, config: LapisConfig, tally: Tally) -> Activities:
         """The activities that a tally counted, block by block."""
         check_tally(config, tally)
         return cls({key: tally.fired[key] / tally.neurons[key] for key in tally.fired})
-
-    def check(self, config: LapisConfig) -> None:
-        """Raise an error if a point is missing where this network fires."""
-        for block in range(config.depth):
-            missing = [point for point in needed_points(config) if (block, point) not in self.rates]
-            if missing:
-                raise LapisError(
-                    f"block {block} has no activity for {', '.join(missing)}; "
-                    f"this network fires at {', '.join(needed_points(config))}"
-                )
 
     def at(self, block: int, point: Point) -> float:
         return self.rates[block, point]
@@ -89,10 +78,10 @@ def save_tally(path: str | Path, tally: Tally, config: LapisConfig | None = None
 
 def tally_to_dict(tally: Tally, config: LapisConfig | None = None) -> dict[str, Any]:
     """A tally as a table for JSON: the content of its file."""
-    points = []
-    for block, point in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1]))):
-        key = (block, point)
-        points.append({"block": block, "point": point, "fired": tally.fired[key], "neurons": tally.neurons[key]})
+    points = [
+        {"block": key[0], "point": key[1], "fired": tally.fired[key], "neurons": tally.neurons[key]}
+        for key in sorted(tally.fired, key=lambda key: (key[0], POINTS.index(key[1])))
+    ]
     return {
         "kind": _FILE_KIND,
         "version": _FILE_VERSION,

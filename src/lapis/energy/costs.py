@@ -32,8 +32,6 @@ DEFAULT_TABLE = "45nm"
 # The table of the same node in which floats are 8-bit integers.
 INT8_TABLES = {"45nm": "45nm_int8", "45nm_gates": "45nm_gates_int8"}
 PJ_PER_MJ = 1e9
-# Digits behind the point of a ratio; a library differs from the next in the first.
-RATIO_DIGITS = 3
 _ADDER_BITS = 32
 
 

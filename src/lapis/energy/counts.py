@@ -5,6 +5,7 @@ L blocks, N tokens, D width, H heads, R MLP ratio. Counts are per image unless a
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal, get_args
 
 from lapis.config import LapisConfig
@@ -96,7 +97,7 @@ def fan_out(config: LapisConfig, operator: Operator) -> int:
 def deliveries(config: LapisConfig, tally: Tally) -> dict[tuple[int, Operator], int]:
     """Spikes delivered to each operator of each block, over all images of the tally: fired spikes times fan-out.
 
-    A q spike meets the N keys of its head and channel, a k spike the N queries: N (fired q + fired k) for the relation.
+    A q spike reaches the N keys of its head and channel, a k spike the N queries: N (fired q + fired k) together.
     """
     check_tally(config, tally)
     return {
@@ -114,17 +115,23 @@ def needed_points(config: LapisConfig) -> tuple[Point, ...]:
     return tuple(point for point in POINTS if point != "readout" or config.readout == "spikes")
 
 
+def check_points(config: LapisConfig, found: Container[tuple[int, Point]]) -> None:
+    """Raise an error if a point is missing where this network fires."""
+    needed = needed_points(config)
+    for block in range(config.depth):
+        missing = [point for point in needed if (block, point) not in found]
+        if missing:
+            raise LapisError(
+                f"block {block} has no activity for {', '.join(missing)}; this network of {config.depth} blocks fires "
+                f"at {', '.join(needed)}"
+            )
+
+
 def check_tally(config: LapisConfig, tally: Tally) -> None:
     """Raise an error if the tally is not of a network of this shape."""
     if tally.images < 1:
         raise LapisError("the tally holds no images; measure at least one")
-    for block in range(config.depth):
-        for point in needed_points(config):
-            if (block, point) not in tally.fired:
-                raise LapisError(
-                    f"the tally has nothing at point {point!r} of block {block}; a network of depth {config.depth} "
-                    f"needs {', '.join(needed_points(config))} in every block"
-                )
+    check_points(config, tally.fired)
     for (block, point), seen in tally.neurons.items():
         expected = tally.images * neurons(config, point)
         if not 0 <= block < config.depth:

@@ -12,7 +12,7 @@ from lapis.energy import operations
 from lapis.energy.activity import Activities
 from lapis.energy.conventions import CONVENTIONS, GATES, Convention, convention_named
 from lapis.energy.costs import DEFAULT_TABLE, Costs, Kind, load_costs
-from lapis.energy.counts import window_steps
+from lapis.energy.counts import check_points, window_steps
 from lapis.energy.network import SpikingNetwork
 from lapis.energy.operations import MEMORY, Memory, NetworkPart, Operation
 from lapis.errors import LapisError
@@ -171,7 +171,7 @@ def side_by_side(
 
 def _activities(config: LapisConfig, given: Given) -> Activities:
     if isinstance(given, Activities):
-        given.check(config)
+        check_points(config, given.rates)
         return given
     if isinstance(given, Tally):
         return Activities.measured(config, given)

@@ -26,7 +26,7 @@ from lapis.errors import LapisError
 Input = Literal["real", "spikes", "integers"]
 
 # mixing, the products of a block for its scores, and again for its values. pairs: N^2 D.   linear: N D^2 / H, where
-# keys meet values first.   none: they are listed as layers.
+# keys are multiplied by values first.   none: they are listed as layers.
 _FACTORS: Check = (
     lambda value: isinstance(value, list) and all(type(factor) is int and factor > 0 for factor in value),
     "a list of whole numbers to multiply, as [14, 14, 9, 384, 768]",
@@ -113,7 +113,7 @@ class SpikingNetwork:
         return [Operation(of.operator, of.part, None, "mac", of.macs, of.macs) for of in self.layers]
 
 
-def load_network(path: str | Path) -> SpikingNetwork:
+def load_spiking_network(path: str | Path) -> SpikingNetwork:
     """Read a network from its JSON file; every field is checked."""
     where = str(path)
     fields = read_fields(read_json(path), _NETWORK, where, _NETWORK_OPTIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -153,8 +153,27 @@ class Mixing:
 
 def spiking(config: LapisConfig, rho: Activities, chosen: Convention) -> list[Operation]:
     """What one image costs the spiking network."""
-    blocks = (item for block in range(config.depth) for item in _block(config, block, rho, chosen))
-    return _with_ends(config, chosen, blocks)
+    rule = rule_of(config.relation)
+    linear: Kind = "accumulate" if config.weight_bits == FLOAT_WEIGHTS else "integer_accumulate"
+
+    def layer(operator: Operator, block: int, dense: int) -> Operation:
+        """A linear layer: additions as its inputs fire, products where they are real."""
+        point = counts.INPUTS[operator][0]
+        real = point == "readout" and config.readout != "spikes"
+        if not config.quantize or (real and not chosen.real_readout_accumulates):
+            return _fixed(operator, _PART[operator], block, "mac", dense)
+        rate = rho.rates.get((block, point), 1.0) if real else rho.at(block, point)
+        return Operation(operator, _PART[operator], block, linear, rate * dense, dense, driven=True)
+
+    def operations(block: int) -> Iterator[Operation]:
+        mixing, dense = Mixing(config, block, rho, chosen), counts.dense_block(config)
+        yield layer("qkv", block, dense["qkv"] // 3 * rule.projections(mixing))
+        yield from rule.operations(mixing)
+        yield from (layer(operator, block, dense[operator]) for operator in LINEAR if operator != "qkv")
+        if chosen.everything_else and config.quantize:
+            yield from _membranes(config, block, linear)
+
+    return _whole(config, chosen, operations)
 
 
 def quantized(config: LapisConfig, chosen: Convention, rho: Activities | None = None) -> list[Operation]:
@@ -163,42 +182,42 @@ def quantized(config: LapisConfig, chosen: Convention, rho: Activities | None = 
     With `rho`, a product is skipped where its code is zero, in scores where that of the query is. Its affinities are
     looked up and its rows scaled as ours are.
     """
-    blocks = (item for block in range(config.depth) for item in _quantized_block(config, block, rho, chosen))
-    return _with_ends(config, chosen, blocks)
-
-
-def _quantized_block(
-    config: LapisConfig, block: int, rho: Activities | None, chosen: Convention
-) -> Iterator[Operation]:
     kind: Kind = "mac" if config.weight_bits == FLOAT_WEIGHTS else "dot" if chosen.circuits else "product"
     other = {"relation": counts.code_bits(config, "k"), "value": config.affinity_bits}
-    for operator, dense in counts.dense_block(config).items():
-        point = counts.INPUTS[operator][0]
-        rate = 1.0 if rho is None else rho.rates.get((block, point), 1.0)
-        operands = (other.get(operator, config.weight_bits), counts.code_bits(config, point))
-        yield Operation(operator, _PART[operator], block, kind, rate * dense, dense, rho is not None, operands)
-    mixing = Mixing(config, block, Activities({}), chosen)
-    if chosen.circuits:
-        yield from mixing.row_circuits()
-    elif chosen.lookups_and_scaling:
-        yield from mixing.looked_up("lookup")
-    if chosen.everything_else:
-        yield from _stream(config, block)
+
+    def operations(block: int) -> Iterator[Operation]:
+        for operator, dense in counts.dense_block(config).items():
+            point = counts.INPUTS[operator][0]
+            rate = 1.0 if rho is None else rho.rates.get((block, point), 1.0)
+            operands = (other.get(operator, config.weight_bits), counts.code_bits(config, point))
+            yield Operation(operator, _PART[operator], block, kind, rate * dense, dense, rho is not None, operands)
+        mixing = Mixing(config, block, Activities({}), chosen)
+        if chosen.circuits:
+            yield from mixing.row_circuits()
+        elif chosen.lookups_and_scaling:
+            yield from mixing.looked_up("lookup")
+
+    return _whole(config, chosen, operations)
 
 
 def dense(config: LapisConfig, chosen: Convention) -> list[Operation]:
     """What one image costs the dense network of the same shape; its softmax is counted only where all is counted."""
-    blocks: list[Operation] = []
-    for block in range(config.depth):
-        macs = counts.dense_block(config).items()
-        blocks += (_fixed(operator, _PART[operator], block, "mac", count) for operator, count in macs)
-        blocks += Mixing(config, block, Activities({}), chosen).softmax()
-        blocks += _stream(config, block) if chosen.everything_else else ()
-    return _with_ends(config, replace(chosen, patch_operands=None, head_operands=None), blocks)
+
+    def operations(block: int) -> Iterator[Operation]:
+        for operator, count in counts.dense_block(config).items():
+            yield _fixed(operator, _PART[operator], block, "mac", count)
+        yield from Mixing(config, block, Activities({}), chosen).softmax()
+
+    return _whole(config, replace(chosen, patch_operands=None, head_operands=None), operations)
 
 
-def _with_ends(config: LapisConfig, chosen: Convention, blocks: Iterable[Operation]) -> list[Operation]:
-    """The blocks and the layers around them, dense in every network; only a quantized one multiplies integers there."""
+def _whole(
+    config: LapisConfig, chosen: Convention, operations: Callable[[int], Iterable[Operation]]
+) -> list[Operation]:
+    """A network: the operations of each block, its residual stream, and the layers around the blocks.
+
+    These are dense in every network; only a quantized one multiplies integers there.
+    """
 
     def end(name: str, part: NetworkPart, macs: int, operands: tuple[int, int] | None) -> list[Operation]:
         if not chosen.patch_and_head:
@@ -210,37 +229,17 @@ def _with_ends(config: LapisConfig, chosen: Convention, blocks: Iterable[Operati
     counted = end("patch embedding", "patch", counts.patch_embedding(config), chosen.patch_operands)
     if chosen.everything_else and not config.relative_position:
         counted.append(_fixed("position", "stream", None, "accumulate", config.tokens * config.width))
-    counted += blocks
+    for block in range(config.depth):
+        counted += operations(block)
+        if chosen.everything_else:
+            counted += _norm(config.width, block, 2 * config.tokens)
+            counted.append(_fixed("residual", "stream", block, "accumulate", 2 * config.tokens * config.width))
     counted += end("head", "head", counts.head(config), chosen.head_operands)
     if chosen.everything_else:
         if config.mean_pooling:
             counted.append(_fixed("pool", "stream", None, "accumulate", config.grid**2 * config.width))
         counted += _norm(config.width, None, 1)
     return counted
-
-
-def _block(config: LapisConfig, block: int, rho: Activities, chosen: Convention) -> Iterator[Operation]:
-    counted = counts.dense_block(config)
-    linear: Kind = "accumulate" if config.weight_bits == FLOAT_WEIGHTS else "integer_accumulate"
-
-    def layer(operator: Operator) -> Operation:
-        """A linear layer: additions as its inputs fire, products where they are real."""
-        dense, point = counted[operator], counts.INPUTS[operator][0]
-        real = point == "readout" and config.readout != "spikes"
-        if not config.quantize or (real and not chosen.real_readout_accumulates):
-            return _fixed(operator, _PART[operator], block, "mac", dense)
-        rate = rho.rates.get((block, point), 1.0) if real else rho.at(block, point)
-        return Operation(operator, _PART[operator], block, linear, rate * dense, dense, driven=True)
-
-    rule, mixing = rule_of(config.relation), Mixing(config, block, rho, chosen)
-    counted["qkv"] = counted["qkv"] // 3 * rule.projections(mixing)
-    yield layer("qkv")
-    yield from rule.operations(mixing)
-    yield from (layer("proj"), layer("fc1"), layer("fc2"))
-    if chosen.everything_else:
-        if config.quantize:
-            yield from _membranes(config, block, linear)
-        yield from _stream(config, block)
 
 
 def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operation]:
@@ -258,12 +257,6 @@ def _membranes(config: LapisConfig, block: int, linear: Kind) -> Iterator[Operat
         yield _fixed("readout membranes", "attention", block, "accumulate", updates("v", width))
     mlp = updates("mlp_in", config.hidden) + updates("mlp_hidden", width)
     yield _fixed("membranes", "mlp", block, linear, mlp)
-
-
-def _stream(config: LapisConfig, block: int) -> Iterator[Operation]:
-    """Two normalisations and two residual additions per block."""
-    yield from _norm(config.width, block, 2 * config.tokens)
-    yield _fixed("residual", "stream", block, "accumulate", 2 * config.tokens * config.width)
 
 
 def _norm(width: int, block: int | None, tokens: int) -> Iterator[Operation]:

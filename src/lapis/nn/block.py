@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + g1 attention(norm(x)), then x + g2 mlp(norm(x)); g is 1 without layer scale.
 
     In training, each sample skips each of the two additions with the probability `drop_path`, and those that are made

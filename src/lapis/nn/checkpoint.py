@@ -76,7 +76,11 @@ def check_tensors(source: object, tensors: dict[str, Tensor], shapes: dict[str, 
     """Check that all expected tensors are there with their shapes, and no others."""
     missing, unknown = sorted(shapes.keys() - tensors.keys()), sorted(tensors.keys() - shapes.keys())
     if missing or unknown:
-        parts = [f"{what} {_some(names)}" for what, names in (("misses", missing), ("has unknown", unknown)) if names]
+        parts = [
+            f"{what} {', '.join(names[:6])}" + f" and {len(names) - 6} more" * (len(names) > 6)
+            for what, names in (("misses", missing), ("has unknown", unknown))
+            if names
+        ]
         raise LapisError(f"{source} does not fit this network: it {' and '.join(parts)}")
     for name, shape in shapes.items():
         if tuple(tensors[name].shape) != shape:
@@ -106,8 +110,3 @@ def _check_sizes(path: Path, tensors: dict[str, Tensor], config: LapisConfig) ->
             f"{path}: {pairs} pairs of tokens in {config.depth} blocks are out of proportion to the file; "
             f"it may have at most {allowed}"
         )
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:6])
-    return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"

@@ -20,7 +20,7 @@ from lapis import hub
 from lapis._util.files import new_folder, write_text
 from lapis.config import NORM_EPS, LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
-from lapis.nn.block import Block
+from lapis.nn.block import TransformerBlock
 from lapis.nn.checkpoint import read_network, save_network
 from lapis.nn.quantizer import ActivationQuantizer
 from lapis.preprocess import Preprocess
@@ -102,8 +102,8 @@ class LapisViT(nn.Module):
         # BEiT's position signal is relative and lives in its attention.
         self.pos_embed = None if config.relative_position else nn.Parameter(torch.zeros(1, config.tokens, config.width))
         # A ModuleList makes the blocks known to torch, but its type forgets what it holds.
-        listed = nn.ModuleList(Block(config, index) for index in range(config.depth))
-        self.blocks = cast(Sequence[Block], listed)
+        listed = nn.ModuleList(TransformerBlock(config, index) for index in range(config.depth))
+        self.blocks = cast(Sequence[TransformerBlock], listed)
         self.norm = nn.LayerNorm(config.width, eps=NORM_EPS)
         self.head: nn.Linear | nn.Identity = nn.Linear(config.width, config.classes)
         self._initialise()
@@ -229,7 +229,9 @@ class LapisViT(nn.Module):
             if not path.is_file():
                 raise LapisError(f"{folder} holds no {hub.CHECKPOINT_FILE}; name a folder that save_pretrained wrote")
         else:
-            path = _fetch_checkpoint(str(source))
+            name = hub.parse(str(source))
+            revision = "" if name.revision is None else f"@{name.revision}"
+            path = hub.fetch(f"{hub.PREFIX}{name.repository}/{name.file or hub.CHECKPOINT_FILE}{revision}")
         model, about = read_network(path, cls)
         model.about = about
         return model
@@ -241,18 +243,12 @@ class LapisViT(nn.Module):
             save_network(folder / hub.CHECKPOINT_FILE, self, self.about)
             write_text(folder / hub.CONFIG_FILE, json.dumps(timm_config(self), indent=1) + "\n")
 
-    def push_to_hub(
-        self,
-        repository: str,
-        private: bool | None = None,
-        token: str | None = None,
-        message: str = "Upload a Lapis network",
-    ) -> str:
+    def push_to_hub(self, repository: str, private: bool | None = None, token: str | None = None) -> str:
         """Upload what `save_pretrained` writes to `ORG/NAME` on the hub, and return the repository's address."""
         hub.require(repository)
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            return hub.upload(Path(folder), repository, private, token, message)
+            return hub.upload(Path(folder), repository, private, token, "Upload a Lapis network")
 
     @property
     def preprocess(self) -> Preprocess:
@@ -282,7 +278,7 @@ class LapisViT(nn.Module):
         x = torch.cat([self.cls_token.expand(images.shape[0], -1, -1), self.patch_embed(images)], dim=1)
         return x if self.pos_embed is None else x + self.pos_embed
 
-    def run_block(self, block: Block, x: Tensor) -> Tensor:
+    def run_block(self, block: TransformerBlock, x: Tensor) -> Tensor:
         """One block as the network runs it: computed again in the backward pass where that is asked."""
         out: Tensor = recomputed(block, x) if self.recompute and torch.is_grad_enabled() else block(x)
         return out
@@ -325,12 +321,6 @@ def timm_config(model: LapisViT) -> dict[str, Any]:
         "model_args": arguments,
         "pretrained_cfg": model.default_cfg,
     }
-
-
-def _fetch_checkpoint(source: str) -> Path:
-    name = hub.parse(source)
-    revision = "" if name.revision is None else f"@{name.revision}"
-    return hub.fetch(f"{hub.PREFIX}{name.repository}/{name.file or hub.CHECKPOINT_FILE}{revision}")
 
 
 def load_network(path: str | Path) -> LapisViT:

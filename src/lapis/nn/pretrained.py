@@ -25,7 +25,6 @@ from lapis.nn.checkpoint import check_tensors, read_tensors
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations import Mixer
-from lapis.nn.transformers_names import TAU, timm_names
 from lapis.positions import CLASS_ENTRIES
 
 # Channels of a head in every published DeiT, ViT and BEiT.
@@ -45,7 +44,33 @@ MISSING = {
     "blocks.0.mlp.w12.weight": ("gated hidden layers (SwiGLU)", "a smaller model of the family, with GELU"),
 }
 
-
+# The names of Hugging Face transformers (ViT, DINOv2, BEiT), old and new, and timm's; applied one after the other.
+RENAMED = tuple(
+    (re.compile(theirs), timms)
+    for theirs, timms in (
+        (r"^(vit|deit|beit|dinov2(_with_registers)?)\.", ""),
+        (r"^embeddings\.", ""),
+        (r"^position_embeddings$", "pos_embed"),
+        (r"^distillation_token$", "dist_token"),
+        (r"^patch_embeddings\.projection", "patch_embed.proj"),
+        (r"^(encoder\.)?layers?\.", "blocks."),
+        (r"(attention\.)+", "attn."),
+        (r"(attn\.)?relative_position_bias\.relative", "attn.relative"),
+        (r"attn\.([qkv])(uery|ey|alue|_proj)\b", r"attn.\1"),
+        (r"attn\.(output\.dense|o_proj)", "attn.proj"),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"(?<=\d)\.output\.dense", ".mlp.fc2"),
+        (r"mlp\.(weights_in|gate_proj)", "mlp.w12"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"lambda_([12])$", r"gamma_\1"),
+        (r"layer_scale([12])\.lambda1$", r"ls\1.gamma"),
+        (r"^pooler\.layernorm", "fc_norm"),
+        (r"^layernorm", "norm"),
+        (r"^classifier", "head"),
+    )
+)
+TAU = "attn.relation.log_tau"
 # Axes of the tensors whose shapes tell the sizes of a network.
 AXES = {
     "patch_embed.proj.weight": 4,
@@ -93,6 +118,33 @@ def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
     if path.is_file() or path.suffix in (".safetensors", ".pth", ".pt", ".bin"):
         return timm_names(read_tensors(path)[0])
     return dict(_timm_by_name(str(source)).state_dict())
+
+
+def timm_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with timm's names, queries, keys and values in one; those of timm are returned as they are."""
+    if not any(name.endswith("patch_embeddings.projection.weight") for name in tensors):
+        return dict(tensors)
+    renamed = {}
+    for name, tensor in tensors.items():
+        for theirs, timms in RENAMED:
+            name = theirs.sub(timms, name)
+        # A tanh layer behind the class token, which classifiers do not have.
+        if not name.startswith("pooler."):
+            renamed[name] = tensor
+    for prefix in [name.removesuffix("q.weight") for name in renamed if name.endswith("attn.q.weight")]:
+        for kind in ("weight", "bias"):
+            # BEiT has no bias of keys, and some have none at all.
+            none = torch.zeros(len(renamed[f"{prefix}proj.weight"]))
+            parts = [renamed.pop(f"{prefix}{letter}.{kind}", none) for letter in "qkv"]
+            renamed[f"{prefix}qkv.{kind}"] = torch.cat(parts)
+    if "head.weight" in renamed and renamed["head.weight"].shape[-1] != renamed["cls_token"].shape[-1]:
+        # DINOv2's classifier also reads the mean of the patches: only the backbone can be used.
+        del renamed["head.weight"], renamed["head.bias"]
+    if "blocks.0.attn.relative_position_bias_table" in renamed and "norm.weight" in renamed:
+        raise LapisError("this BEiT reads its class token; a LapisViT averages patches (use_mean_pooling=true)")
+    for name in [name for name in renamed if name.endswith(TAU)]:
+        renamed[name.replace("log_tau", "ready")] = torch.tensor(True)
+    return renamed
 
 
 def dense_config(tensors: Mapping[str, Tensor], heads: int | None = None) -> LapisConfig:
@@ -168,7 +220,7 @@ def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: objec
     first = "patch_embed.proj.weight"
     renamed[first] = resize_channels(renamed[first], config.image_channels)
     if not config.relative_position and "pos_embed" in renamed:
-        renamed["pos_embed"] = resize_positions(with_class_position(renamed["pos_embed"]), config.grid)
+        renamed["pos_embed"] = resize_positions(renamed["pos_embed"], config.grid)
     for name in [name for name in renamed if name.endswith("relation.position.table")]:
         renamed[name] = resize_offsets(renamed[name], config.grid)
     own = model.state_dict()
@@ -185,14 +237,6 @@ def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: objec
     model.load_state_dict({**{name: own[name] for name in learned_here}, **renamed})
 
 
-def with_class_position(positions: Tensor) -> Tensor:
-    """Position embeddings (1, 1 + g*g, D); a class token without one (DeiT-III) gets zeros, which add nothing."""
-    side = math.isqrt(positions.shape[1])
-    if side * side != positions.shape[1]:
-        return positions
-    return torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
-
-
 def resize_channels(weight: Tensor, channels: int) -> Tensor:
     """Patch weights (D, 3, P, P) for another number of channels: summed for grey, else repeated at the same scale."""
     old = weight.shape[1]
@@ -205,7 +249,12 @@ def resize_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def resize_positions(positions: Tensor, grid: int) -> Tensor:
-    """Absolute position embeddings (1, 1 + g*g, D) at another grid, bicubic; the class token keeps its own."""
+    """Absolute position embeddings (1, 1 + g*g, D) at another grid, bicubic; the class token keeps its own.
+
+    A class token without one (DeiT-III) gets zeros, which add nothing.
+    """
+    if math.isqrt(positions.shape[1]) ** 2 == positions.shape[1]:
+        positions = torch.cat([torch.zeros_like(positions[:, :1]), positions], dim=1)
     old = round((positions.shape[1] - 1) ** 0.5)
     if old * old + 1 != positions.shape[1]:
         raise LapisError(f"pos_embed has {positions.shape[1]} tokens, which is not a square grid and a class token")

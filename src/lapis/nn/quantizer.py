@@ -31,11 +31,9 @@ CANDIDATES = torch.linspace(0.02, 1.0, 80)
 class Calibrated(nn.Module):
     """A module that knows whether its steps or time constants have been found, and saves that in its file."""
 
-    ready: Tensor
-
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        self.ready = nn.Buffer(torch.zeros((), dtype=torch.bool))
         # The same fact for Python, so that a forward pass never waits for a tensor and compilers see a constant.
         self.is_ready = False
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lapis.config import Coding, LapisConfig
-from lapis.nn.block import Block
+from lapis.nn.block import TransformerBlock
 from lapis.nn.calibrate import calibrate
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import ActivationQuantizer, Linear, required
@@ -79,7 +79,7 @@ def fold_offsets(model: LapisViT) -> LapisViT:
     return folded
 
 
-def _fold_block(new: Block, old: Block, width: int) -> None:
+def _fold_block(new: TransformerBlock, old: TransformerBlock, width: int) -> None:
     attention = new.attn
     _move(_offset(old.attn.input), new.norm1.bias, attention.qkv)
     _move(_offset(old.mlp.input), new.norm2.bias, new.mlp.fc1)

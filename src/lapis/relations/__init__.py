@@ -197,10 +197,8 @@ def register(rule: Rule) -> None:
     """Make a relation known by the name of its rule; `lapis.nn.register_relation` calls this."""
     if not isinstance(rule.name, str) or not _NAME.fullmatch(rule.name):
         raise LapisError(f"{rule.name!r} cannot name a relation; use lower-case letters, digits and underscores")
-    known = _RULES.get(rule.name)
-    # A module that is reloaded, as in a notebook, defines its rule anew.
-    if known is not None and _place(known) != _place(rule):
-        raise LapisError(f"a relation {rule.name!r} is already registered, with {_place(known)}; choose another name")
+    if rule.name in _BUILT_IN:
+        raise LapisError(f"a relation {rule.name!r} is already registered: it is built in; choose another name")
     _RULES[rule.name] = rule
 
 
@@ -235,7 +233,3 @@ def _offered() -> Any:
     from importlib.metadata import entry_points
 
     return entry_points(group=ENTRY_POINTS)
-
-
-def _place(rule: Rule) -> str:
-    return f"{type(rule).__module__}.{type(rule).__qualname__}"

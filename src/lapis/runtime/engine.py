@@ -49,11 +49,6 @@ def _library() -> ctypes.CDLL:
     c.lapis_engine_run.argtypes = [_pointer, _pointer, _i64, _pointer, _pointer, _pointer]
     c.lapis_engine_bytes.argtypes = [_pointer, _i32]
     c.lapis_engine_bytes.restype = _i64
-    c.lapis_engine_pace.argtypes = [_i32, _i64, _pointer, _pointer, _pointer]
-    c.lapis_engine_linear.argtypes = [
-        _pointer, _pointer, _pointer, _i64, _i64, _i64, _pointer, _i32, _i32, _i32, _i32, _i32, _i32, _i32,
-        _pointer, _pointer, _i32, _pointer, _pointer, _i32, _pointer,
-    ]  # fmt: skip
     return c
 
 
@@ -150,15 +145,6 @@ class Engine:
             run = self._library.lapis_engine_run
             native.check(run(self._handle, pixels.ctypes.data, len(pixels), logits.ctypes.data, trace, times))
         return logits
-
-
-def team_sizes(nanoseconds: npt.NDArray[np.float64], waited: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-    """The threads that would share each run, if a run by s threads took nanoseconds[run, s-1] and waited that share."""
-    runs, threads = nanoseconds.shape
-    sizes = np.empty(runs, dtype=np.int32)
-    times, waits = (np.ascontiguousarray(table, dtype=np.float64) for table in (nanoseconds, waited))
-    native.check(_library().lapis_engine_pace(threads, runs, times.ctypes.data, waits.ctypes.data, sizes.ctypes.data))
-    return sizes
 
 
 def check_threads(threads: int) -> int:

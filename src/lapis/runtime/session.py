@@ -16,7 +16,7 @@ from lapis import models
 from lapis import native as kernels
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Float32, Int64, real_logits
-from lapis.deploy.network import Network
+from lapis.deploy.network import Network, named_arrays
 from lapis.errors import LapisError
 from lapis.pack import PackedFile
 from lapis.preprocess import Pixels, Readable, read_image
@@ -153,10 +153,7 @@ class Session:
         if self._engine is not None:
             weights, working = self._engine.memory()
             return {"weights": weights, "working": working}
-        network = self._numpy()
-        arrays: list[npt.NDArray[Any]] = [network.patch_weight, network.position, network.head_weight]
-        arrays += [getattr(block, name).weight for block in network.blocks for name in ("qkv", "proj", "fc1", "fc2")]
-        return {"weights": sum(array.nbytes for array in arrays), "working": 0}
+        return {"weights": sum(array.nbytes for _, array, _ in named_arrays(self._numpy())), "working": 0}
 
     def profile(self, images: ImagesLike) -> dict[str, int]:
         """CPU nanoseconds of the first thread in each stage of one run."""

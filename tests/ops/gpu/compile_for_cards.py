@@ -63,7 +63,7 @@ def kernels(card: Card) -> dict[str, Kernel]:
     return {
         "quantizer": Kernel(lsq_kernels.quantize, rule, lsq.LAUNCH),
         "quantizer, backward": Kernel(lsq_kernels.quantize_backward, rule, lsq.LAUNCH),
-        "pack codes": Kernel(triton_kernels.pack, pack, attention.LAUNCH | {"num_warps": 4}),
+        "pack codes": Kernel(triton_kernels.pack_codes, pack, attention.LAUNCH | {"num_warps": 4}),
         "forward": _forward(card, 64),
         "forward, thermometer": _forward(card, 64, 2),
         "scores": _scores(card, 64),

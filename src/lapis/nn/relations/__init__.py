@@ -47,9 +47,11 @@ def register_relation(name: str, relation: type[Mixer]) -> None:
     """
     if not (isinstance(relation, type) and issubclass(relation, Mixer)):
         raise LapisError(f"relation {name!r} is {relation!r}; register a subclass of lapis.nn.Relation")
-    known = _CLASSES.get(name)
-    if known is not None and _place(known) != _place(relation):
-        raise LapisError(f"a relation {name!r} is already registered, {_place(known)}; choose another name")
+    known = _CLASSES.get(name, relation)
+    # A module that is reloaded, as in a notebook, defines its class anew.
+    if (known.__module__, known.__qualname__) != (relation.__module__, relation.__qualname__):
+        where = f"{known.__module__}.{known.__qualname__}"
+        raise LapisError(f"a relation {name!r} is already registered, {where}; choose another name")
     relations.register(relation.rule(name))
     _CLASSES[name] = relation
 
@@ -63,7 +65,3 @@ def make_relation(config: LapisConfig, block: int) -> Mixer:
             "were trained as; start from the checkpoint that was packed"
         )
     return _CLASSES[config.relation].for_block(config, block)
-
-
-def _place(relation: type[Mixer]) -> str:
-    return f"{relation.__module__}.{relation.__qualname__}"

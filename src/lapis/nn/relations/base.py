@@ -22,13 +22,11 @@ from lapis.relations import DotRule, Rule
 class RelativePosition(nn.Module):
     """b[h, i, j] by the offset between the patches i and j of a grid, class token first."""
 
-    index: Tensor
-
     def __init__(self, grid: int, heads: int) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.zeros(offset_count(grid), heads))
         # The row of the table for every pair of tokens, (N, N), N = grid**2 + 1.
-        self.register_buffer("index", torch.from_numpy(relative_offsets(grid)), persistent=False)
+        self.index = nn.Buffer(torch.from_numpy(relative_offsets(grid)), persistent=False)
 
     def bias(self) -> Tensor:
         """b (H, N, N), added to the logits of a dot product."""

@@ -24,7 +24,6 @@ from lapis.ops.tensors import as_kernel_tensor, record, served_natively, threads
 if TYPE_CHECKING:
     from lapis.ops.attention.triton import Inputs
 
-Codes = tuple[int, int]
 # The GPU kernels keep a row of channels in registers; wider heads are composed.
 MOST_CHANNELS = 128
 
@@ -36,7 +35,7 @@ def attention(
     tau: Tensor,
     row_scale: RowScale = "pow2",
     delay: Tensor | None = None,
-    codes: Codes | None = None,
+    codes: tuple[int, int] | None = None,
 ) -> Tensor:
     """Y_i = sum_j W_ij v_j, ln A_ij = -(D_ij + delay_ij) / tau_h.
 
@@ -88,19 +87,11 @@ def _backward_triton(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _inputs(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    tau: Tensor,
-    row_scale: RowScale,
-    delay: Tensor | None,
-    low: int | None = None,
-    high: int | None = None,
-) -> Inputs:
+def _inputs(*arguments: Any) -> Inputs:
     """The arguments of the operator as the kernels take them."""
     from lapis.ops.attention.triton import Inputs
 
+    q, k, v, tau, row_scale, delay, low, high = (*arguments, None, None)[:8]
     q4, k4, v4 = (_by_heads(x) for x in (q, k, v))
     heads, rows, keys = q4.shape[1], q4.shape[2], k4.shape[2]
     delays = None if delay is None else delay.detach().expand(heads, rows, keys)

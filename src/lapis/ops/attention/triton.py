@@ -98,7 +98,7 @@ def attention(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return y, rows
 
 
-def attention_backward(grad: Tensor, inputs: Inputs, y: Tensor, rows: Tensor) -> Gradients:
+def attention_backward(grad: Tensor, inputs: Inputs, y: Tensor, rows: Tensor) -> AttentionGradients:
     """Gradients from dY (B, H, N, C) and what `attention` returned; float32."""
     q, k, v, tau, delay = inputs.q, inputs.k, inputs.v, inputs.tau, inputs.delay
     batch, heads, n, channels = q.shape
@@ -107,7 +107,7 @@ def attention_backward(grad: Tensor, inputs: Inputs, y: Tensor, rows: Tensor) ->
     rates = 1 / tau.detach().float()
     ddelay = None if delay is None else torch.zeros(heads, n, m, device=q.device)
     if not y.numel():
-        return Gradients(dq.zero_(), dk.zero_(), dv.zero_(), torch.zeros_like(rates), ddelay)
+        return AttentionGradients(dq.zero_(), dk.zero_(), dv.zero_(), torch.zeros_like(rates), ddelay)
     grad = grad.float() if grad.stride(-1) == 1 else grad.float().contiguous()
     deltas = (grad * y).sum(-1) / rows[2]
     shared, tile = _Shared.of(inputs), backward_tile(channels, card_of_device(q.device))
@@ -130,10 +130,10 @@ def attention_backward(grad: Tensor, inputs: Inputs, y: Tensor, rows: Tensor) ->
         if ddelay is not None:
             ddelay.sub_(ds.sum(0) * rates.view(-1, 1, 1))
     dtau = moments.sum((0, 2), dtype=torch.float64).float() * rates.square()
-    return Gradients(dq, dk, dv, dtau, ddelay)
+    return AttentionGradients(dq, dk, dv, dtau, ddelay)
 
 
-class Gradients(NamedTuple):
+class AttentionGradients(NamedTuple):
     """Of q, k, v (contiguous), tau (H,) and delay (H, N, M) where there is one."""
 
     q: Tensor
@@ -154,7 +154,7 @@ class _Shared(NamedTuple):
 
     @classmethod
     def of(cls, inputs: Inputs) -> _Shared:
-        q, k = pack(inputs.q), pack(inputs.k)
+        q, k = pack_codes(inputs.q), pack_codes(inputs.k)
         slopes = LOG2_E / inputs.tau.detach().double()
         return cls(inputs, q, k, _start(inputs.delay, inputs.q.shape[1], q.padded, k.padded, inputs.q.device), slopes)
 
@@ -201,13 +201,13 @@ class _Shared(NamedTuple):
         )  # fmt: skip
 
 
-def pack(codes: Tensor) -> Packed:
+def pack_codes(codes: Tensor) -> Packed:
     """Codes (B, H, N, C) of -64..191, integer-valued floats, as bytes."""
     batch, heads, n, channels = codes.shape
     padded, count = -(-n // PADDING) * PADDING, -(-channels // 4)
     words = torch.empty(batch * heads, count, padded, dtype=torch.int32, device=codes.device)
     sums = torch.empty(batch * heads, padded, dtype=torch.int32, device=codes.device)
-    kernels.pack[(batch * heads * (padded // PADDING),)](
+    kernels.pack_codes[(batch * heads * (padded // PADDING),)](
         codes.detach(), words, sums, n, heads, *codes.stride()[:3], padded,
         C=channels, WP=triton.next_power_of_2(count), BM=PADDING, num_warps=4, **LAUNCH,
     )  # fmt: skip

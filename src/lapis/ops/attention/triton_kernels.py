@@ -24,7 +24,7 @@ SHIFT = tl.constexpr(64)
 
 
 @triton.jit
-def pack(
+def pack_codes(
     codes, words, sums, n, heads, stride_b, stride_h, stride_n, padded,
     C: tl.constexpr, WP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip

@@ -25,9 +25,8 @@ def lsq_value(
     x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z s + o, differentiable in x, s and o; step is 0-dim, or (O, 1) for weights (O, I); offset 0-dim."""
-    if not _fits(x, step, offset):
-        return eager.lsq_value(x, step, offset, low, high, grad_scale, min_code)
-    result: Tensor = torch.ops.lapis.lsq_value(x, step, offset, low, high, grad_scale, min_code)
+    variant = torch.ops.lapis if _fits(x, step, offset) else eager
+    result: Tensor = variant.lsq_value(x, step, offset, low, high, grad_scale, min_code)
     return result
 
 
@@ -35,9 +34,8 @@ def lsq_codes(
     x: Tensor, step: Tensor, offset: Tensor | None, low: int, high: int, grad_scale: float = 1.0, min_code: int = 1
 ) -> Tensor:
     """z as integer-valued floats, differentiable in x, s and o."""
-    if not _fits(x, step, offset):
-        return eager.lsq_codes(x, step, offset, low, high, grad_scale, min_code)
-    result: Tensor = torch.ops.lapis.lsq_codes(x, step, offset, low, high, grad_scale, min_code)
+    variant = torch.ops.lapis if _fits(x, step, offset) else eager
+    result: Tensor = variant.lsq_codes(x, step, offset, low, high, grad_scale, min_code)
     return result
 
 
@@ -57,7 +55,7 @@ def _forward(
     if served_by_triton(x):
         from lapis.ops.lsq import triton
 
-        return triton.lsq(x, step, offset, triton.Rule(low, high, min_code, value))
+        return triton.lsq(x, step, offset, triton.LsqRule(low, high, min_code, value))
     x, out = x.detach().contiguous(), torch.empty(x.shape)
     targets = (out, None) if value else (None, out)
     native.call("lapis_lsq", x, *_rule(x, step, offset, (low, high, min_code)), *targets, threads())
@@ -67,9 +65,12 @@ def _forward(
 def _backward(
     name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if served_by_triton(x):
-        return _backward_triton(name, grad, x, step, offset, *rule)
     low, high, scale, min_code = rule
+    if x.is_cuda or served_by_triton(x):
+        from lapis.ops.lsq import triton
+
+        codes = triton.LsqRule(int(low), int(high), int(min_code), name == "lsq_value")
+        return triton.lsq_backward(grad, x, step, offset, codes, scale)
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
     grad_x = torch.empty(x.shape)
     sums = torch.empty(step.numel() + 1, dtype=torch.float64)
@@ -77,16 +78,6 @@ def _backward(
     native.call(f"lapis_{name}_backward", x, grad, *shared, grad_x, sums, sums[-1:], threads())
     scaled = (sums * scale).float()
     return grad_x, scaled[:-1].reshape(step.shape), scaled[-1:].reshape(() if offset is None else offset.shape).clone()
-
-
-def _backward_triton(
-    name: str, grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, *rule: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    from lapis.ops.lsq import triton
-
-    low, high, scale, min_code = rule
-    codes = triton.Rule(int(low), int(high), int(min_code), name == "lsq_value")
-    return triton.lsq_backward(grad, x, step, offset, codes, scale)
 
 
 def _rule(x: Tensor, step: Tensor, offset: Tensor | None, codes: CodeRange) -> tuple[Any, ...]:
@@ -126,8 +117,7 @@ for _name in ("lsq_value", "lsq_codes"):
     torch.library.define(f"lapis::{_name}", f"({_ARGUMENTS}) -> Tensor")
     torch.library.define(f"lapis::{_name}_backward", f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
     torch.library.impl(f"lapis::{_name}", ("CPU", "CUDA"), partial(_forward, _name))
-    torch.library.impl(f"lapis::{_name}_backward", "CPU", partial(_backward, _name))
-    torch.library.impl(f"lapis::{_name}_backward", "CUDA", partial(_backward_triton, _name))
+    torch.library.impl(f"lapis::{_name}_backward", ("CPU", "CUDA"), partial(_backward, _name))
     torch.library.register_fake(f"lapis::{_name}", _shape)
     torch.library.register_fake(f"lapis::{_name}_backward", _backward_shape)
     torch.library.register_autograd(f"lapis::{_name}", _differentiate(_name), setup_context=_save)

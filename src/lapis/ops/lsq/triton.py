@@ -20,7 +20,7 @@ BLOCK = 1024
 LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 
 
-class Rule(NamedTuple):
+class LsqRule(NamedTuple):
     """Codes low..high, 0 where the magnitude is below `min_code`; as values z s + o, or as codes."""
 
     low: int
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     value: bool
 
 
-def lsq(x: Tensor, step: Tensor, offset: Tensor | None, rule: Rule) -> Tensor:
+def lsq(x: Tensor, step: Tensor, offset: Tensor | None, rule: LsqRule) -> Tensor:
     """Codes or values of x, float32; step has one element, or (O, 1) for x (O, I); offset has one element."""
     x, out = x.detach().contiguous(), torch.empty(x.shape, device=x.device)
     if x.numel():
@@ -41,7 +41,7 @@ def lsq(x: Tensor, step: Tensor, offset: Tensor | None, rule: Rule) -> Tensor:
 
 
 def lsq_backward(
-    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, rule: Rule, scale: float
+    grad: Tensor, x: Tensor, step: Tensor, offset: Tensor | None, rule: LsqRule, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, step and offset; without an offset the last has no meaning."""
     x, grad = x.detach().contiguous(), grad.detach().contiguous()
@@ -62,7 +62,7 @@ def _sizes(x: Tensor, step: Tensor) -> tuple[int, int]:
     return (1, x.numel()) if step.numel() == 1 else (x.shape[0], x.shape[1])
 
 
-def _constants(step: Tensor, offset: Tensor | None, rule: Rule) -> dict[str, Any]:
+def _constants(step: Tensor, offset: Tensor | None, rule: LsqRule) -> dict[str, Any]:
     return {
         "ROW": step.numel() > 1,
         "OFFSET": offset is not None,
