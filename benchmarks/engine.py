@@ -42,7 +42,7 @@ from benchmarks.load import beside_load
 from benchmarks.networks import SHAPES
 from benchmarks.workers import BenchLog, prepare, workers
 from lapis import Session, models
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.preprocess import Pixels
 
 # How many times longer than lapis an engine should take.
@@ -79,7 +79,7 @@ def time_model(
     model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False, dense: str = ""
 ) -> list[ModelRow]:
     """Time a model on packaged pictures, and `dense` in PyTorch beside it; all threads and batches take turns."""
-    sample = load_sample().images
+    sample = packaged_images().pixels
     sessions, load_s = {}, {}
     for count in threads:
         start = time.perf_counter()

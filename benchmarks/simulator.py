@@ -29,7 +29,7 @@ from benchmarks.common import (
 )
 from benchmarks.networks import SHAPES, random_images, sparse_network
 from lapis import models
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Simulated, Simulator
 from lapis.deploy.simulate_native import NativeSimulator
@@ -58,7 +58,7 @@ class Subject(NamedTuple):
     def of_model(cls, model: str) -> Subject:
         """A model on the first packaged picture."""
         network = models.load(model).network
-        return cls(model, network, network.preprocess.resize(load_sample().images[0])[None])
+        return cls(model, network, network.preprocess.resize(packaged_images().pixels[0])[None])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lapis import models
 from lapis._util.files import save_figure
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy import integer
 from lapis.deploy.arithmetic import Array
 from lapis.deploy.network import Network
@@ -124,7 +124,7 @@ def main() -> None:
     words = parser.parse_args()
     network = models.load(words.model).network
     block, token, channel = words.neuron
-    history = follow_neuron(network, network.preprocess.resize(load_sample().images[0]), block, token, channel)
+    history = follow_neuron(network, network.preprocess.resize(packaged_images().pixels[0]), block, token, channel)
     figure = neuron_figure(history, f"one value neuron: block {block}, token {token}, channel {channel}")
     save_figure(words.out, figure, metadata={"Software": None})
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from lapis import models
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy import integer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,13 +37,13 @@ def emulator(command: str) -> list[str]:
 def expected_logits() -> npt.NDArray[np.int64]:
     """What the integer model answers to the images."""
     opened = models.load(MODEL)
-    resized = [opened.preprocess.resize(image) for image in load_sample().images[:IMAGES]]
+    resized = [opened.preprocess.resize(image) for image in packaged_images().pixels[:IMAGES]]
     return integer.run(opened.network, np.stack(resized))
 
 
 def logits_of(start: list[str], program: Path, folder: Path) -> tuple[str, npt.NDArray[np.int64]]:
     """The instruction set that a build of tools/cross/logits.c chose, and its answers to the same images."""
-    images = load_sample().images[:IMAGES]
+    images = packaged_images().pixels[:IMAGES]
     pixels = folder / "pixels"
     pixels.write_bytes(images.tobytes())
     environment = {

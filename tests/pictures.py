@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 
 
 def write_class_folders(folder: Path, count: int, classes: tuple[str, ...] = CIFAR10_CLASSES) -> Path:
     """One folder per class of CIFAR-10, with `count` images each."""
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     for name in classes:
         (folder / name).mkdir(parents=True)
         for index in np.flatnonzero(labels == CIFAR10_CLASSES.index(name))[:count]:

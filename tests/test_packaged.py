@@ -10,7 +10,7 @@ import pytest
 
 from lapis import Session, assets, models
 from lapis.cli import main
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.deploy import integer
 from lapis.deploy.simulate import simulate
 from lapis.errors import EXIT_OK
@@ -49,14 +49,15 @@ def test_it_is_deployed_as_the_paper_deploys(session: Session) -> None:
 
 
 def test_it_knows_the_packaged_images(session: Session) -> None:
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     right = (session.run(list(images)).argmax(axis=1) == labels).mean()
     assert right > 0.8
 
 
 def test_engine_spikes_and_integers_agree_on_every_code(session: Session, name: str) -> None:
     network = models.load(name).network
-    pixels = session.read(list(load_sample().images[:3]))
+    pixels = session.read(list(packaged_images().pixels[:3]))
     expected = integer.watch(network, pixels)
     by_engine = session.watch(pixels)
     by_spikes = simulate(network, pixels[:1])

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from lapis import LapisError, models
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy import Network, watch
 from lapis.preprocess import Pixels
 from lapis_hardware import account, gates, tools
@@ -192,7 +192,7 @@ def _write(out: Path, network: Network, circuit: Head) -> list[str]:
 
 def _verify(network: Network, rows: int, simulator: str) -> list[Verified]:
     tools.require(simulator)
-    images = _images(network, check_rows(rows, len(load_sample().images), network))
+    images = _images(network, check_rows(rows, len(packaged_images().pixels), network))
     with _scratch() as folder:
         found = [verify(network, images, folder, simulator, rows)]
     if simulator != "icarus":
@@ -209,7 +209,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _images(network: Network, count: int) -> Pixels:
-    return np.stack([network.preprocess.resize(image) for image in load_sample().images[:count]])
+    return np.stack([network.preprocess.resize(image) for image in packaged_images().pixels[:count]])
 
 
 def _written_lines(out: Path, circuit: Head, files: int) -> list[str]:

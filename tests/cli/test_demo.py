@@ -14,7 +14,7 @@ import pytest
 
 from lapis import pack
 from lapis.cli import main
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.deploy import integer
 from lapis.energy import estimate
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
@@ -55,7 +55,8 @@ def test_every_check_passes(results: tuple[Path, dict[str, Any]]) -> None:
 
 def test_the_figures_are_those_of_the_model(results: tuple[Path, dict[str, Any]], packed: Path) -> None:
     _, facts = results
-    network, session, (images, labels) = pack.load(packed), Session(packed), load_sample()
+    network, session, sample = pack.load(packed), Session(packed), packaged_images()
+    images, labels = sample.pixels, sample.labels
     logits = integer.run(network, session.read(images))
     assert facts["accuracy"]["images"] == len(images)
     assert facts["accuracy"]["correct"] == int((logits.argmax(axis=1) == labels).sum())
@@ -100,7 +101,7 @@ def test_a_network_that_crops_its_images_passes_every_check() -> None:
 
     preprocess = Preprocess(CONFIG.image_size, crop=0.875)
     network = from_model(small_model(CONFIG, seed=5)[0], preprocess, class_names=CIFAR10_CLASSES)
-    pixels = Session(network).read(load_sample().images[: checks.ENGINE_IMAGES])
+    pixels = Session(network).read(packaged_images().pixels[: checks.ENGINE_IMAGES])
     agreements, _ = checks.compare_executors(network, pixels)
     assert [agreement.differing for agreement in agreements] == [0, 0]
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from lapis import LapisConfig, preset
 from lapis.cli.energy import command
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.energy import CONVENTIONS, estimate, load_costs, save_tally
 from lapis.energy.counts import needed_points, neurons
 from lapis.errors import LapisError
@@ -152,6 +152,6 @@ def test_the_spikes_of_every_relation_are_counted(name: str, tmp_path: Path) -> 
     config = small_config(classes=10, depth=1).replace(relation=name, row_scale="exact", readout="real", weight_bits=32)
     save_network(tmp_path / "network.safetensors", small_model(config)[0])
     (tmp_path / "data" / "0").mkdir(parents=True)
-    Image.fromarray(load_sample().images[0]).save(tmp_path / "data" / "0" / "image.png")
+    Image.fromarray(packaged_images().pixels[0]).save(tmp_path / "data" / "0" / "image.png")
     activities = _json(str(tmp_path / "network.safetensors"), "--data", str(tmp_path / "data"))["activities"]
     assert set(activities) == {"attention_in", "q", "k", "v", "mlp_in", "mlp_hidden"}

@@ -22,7 +22,7 @@ from lapis.convert.fold import from_model
 from lapis.data.class_folders import load_folder
 from lapis.data.images import spread
 from lapis.data.loader import TestBatches
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.nn import load_backbone, save_network
 from lapis.nn.pixels import normalise
@@ -41,7 +41,8 @@ REAL_IMAGES = 60
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirty images of the packaged sample as class folders."""
     folder = tmp_path_factory.mktemp("images")
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     for index in range(30):
         (folder / str(labels[index])).mkdir(exist_ok=True)
         Image.fromarray(images[index]).save(folder / str(labels[index]) / f"{index}.png")
@@ -87,7 +88,8 @@ def test_classes_are_matched_by_name_whatever_their_order(tmp_path: Path, capsys
     model, _ = small_model(DEPLOYED)
     names = ("zebra", *CIFAR10_CLASSES[1:])  # sorts last among folders, and is the first class of the network
     save(tmp_path / "packed.safetensors", from_model(model, class_names=names))
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     for index in range(60):
         (tmp_path / "images" / names[labels[index]]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(images[index]).save(tmp_path / "images" / names[labels[index]] / f"{index}.png")
@@ -172,7 +174,7 @@ def test_bad_input_is_one_clear_line(
 
 
 def test_an_unreadable_image_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images, _ = load_sample()
+    images = packaged_images().pixels
     for index in range(4):
         (tmp_path / "data" / str(index)).mkdir(parents=True)
         Image.fromarray(images[index]).save(tmp_path / "data" / str(index) / "a.png")

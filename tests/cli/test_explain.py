@@ -14,7 +14,7 @@ from PIL import Image
 from lapis import pack
 from lapis._util.hints import install_command
 from lapis.cli import main
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from tests.networks import small_config, small_model
 
@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     packed, checkpoint, picture = folder / "packed.safetensors", folder / "run.safetensors", folder / "frog.png"
     pack.save(packed, from_model(model, class_names=CIFAR10_CLASSES))
     save_network(checkpoint, model, {"class_names": list(CIFAR10_CLASSES)})
-    Image.fromarray(load_sample().images[4]).resize((50, 70)).save(picture)
+    Image.fromarray(packaged_images().pixels[4]).resize((50, 70)).save(picture)
     return {"packed": packed, "checkpoint": checkpoint, "picture": picture}
 
 
@@ -55,7 +55,7 @@ def test_a_packaged_image_brings_its_label(
     out = tmp_path / "page.html"
     assert main(["explain", str(files["packed"]), "sample:0", "-o", str(out), "-q"]) == EXIT_OK
     assert capsys.readouterr().out.strip() == str(out)
-    assert f'"label":"{CIFAR10_CLASSES[load_sample().labels[0]]}"' in out.read_text(encoding="utf-8")
+    assert f'"label":"{CIFAR10_CLASSES[packaged_images().labels[0]]}"' in out.read_text(encoding="utf-8")
 
 
 def test_a_packed_file_is_explained_without_torch(files: dict[str, Path], tmp_path: Path) -> None:

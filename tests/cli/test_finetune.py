@@ -145,7 +145,7 @@ def test_the_plan_comes_first_and_the_report_last(
     assert "left" in captured.err
     again = tmp_path / "out" / "report.html"
     stamp = again.stat().st_mtime_ns
-    assert main([*words, "--resume"]) == EXIT_OK  # all stages are finished: it only reports again
+    assert main(words) == EXIT_OK  # all stages are finished: it only reports again
     assert "(continued)" in capsys.readouterr().out
     assert again.stat().st_mtime_ns > stamp
 
@@ -174,7 +174,6 @@ def test_a_stopped_fine_tuning_continues_with_the_same_command_to_the_same_bytes
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--resume",), "holds no fine-tuning to continue"),
         (("--set", "model.classes=5"), "they are counted"),
         (("--teacher", "lapis_tiny.cifar10"), "knows 10 classes, the student 3"),
         (("--start", "lapis_tiny_cifar11"), "timm"),

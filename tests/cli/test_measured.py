@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lapis.cli import main
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.errors import EXIT_OK
 from lapis.pack import save
 from lapis.runtime import Session
@@ -29,7 +29,8 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packaged sample in CIFAR's own binary layout."""
     folder = tmp_path_factory.mktemp("data") / "cifar-10-batches-bin"
     folder.mkdir()
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     records = np.concatenate([labels[:, None].astype(np.uint8), images.transpose(0, 3, 1, 2).reshape(400, -1)], axis=1)
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         (folder / f"{name}.bin").write_bytes(records.tobytes())
@@ -47,7 +48,8 @@ def test_the_accuracy_is_that_of_the_sessions_answers(
     packed: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = _json(capsys, "evaluate", str(packed), "--data", str(cifar))
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     right = Session(packed).run(list(images)).argmax(axis=1) == labels
     assert record["top1"] == 100 * right.mean()
 

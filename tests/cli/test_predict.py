@@ -23,7 +23,7 @@ from lapis import models, pack
 from lapis.cli import main
 from lapis.cli.predict import command
 from lapis.data.image_sources import names_images
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.errors import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INCOMPLETE, EXIT_OK
 from lapis.runtime import Session
 from tests.networks import wide_network
@@ -81,7 +81,7 @@ def _album(folder: Path) -> Path:
     """Pictures in a folder, in one below it and in a hidden one, beside a file that is no picture."""
     for number, name in enumerate(("b.png", "a.png", "below/c.png", ".hidden/d.png")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(load_sample().images[number]).save(folder / name)
+        Image.fromarray(packaged_images().pixels[number]).save(folder / name)
     (folder / "notes.txt").write_text("no picture")
     return folder
 
@@ -118,7 +118,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(
 def test_a_packaged_image_is_answered_as_its_pixels_are(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = _answered(capsys, str(model), "sample:7")["answers"][0]
     assert answer["image"] == "sample:7"
-    assert answer["classes"][0]["logit"] == Session(model).predict(load_sample().images[7])[0].logit
+    assert answer["classes"][0]["logit"] == Session(model).predict(packaged_images().pixels[7])[0].logit
 
 
 def test_the_bytes_of_an_image_come_from_standard_input(

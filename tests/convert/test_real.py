@@ -12,7 +12,7 @@ from lapis.config import CodingByPoint, preset
 from lapis.convert.executors import stagewise_executor
 from lapis.convert.fold import from_model
 from lapis.convert.verification import spiking_executor, verify
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy.simulate import Events
 from lapis.nn import calibrate, load_backbone
 from lapis.nn.pixels import normalise
@@ -27,7 +27,7 @@ def test_an_imported_backbone_answers_alike_as_integers_and_as_spikes(
     coding: CodingByPoint, deit_weights: Path, tmp_path: Path
 ) -> None:
     preprocess = Preprocess(96)
-    images = np.stack([preprocess.resize(image) for image in load_sample().images[:9]])
+    images = np.stack([preprocess.resize(image) for image in packaged_images().pixels[:9]])
     config = preset("lapis_tiny", image_size=96, classes=10, coding=coding).deployed()
     torch.manual_seed(0)
     model = load_backbone(deit_weights, config)

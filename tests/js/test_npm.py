@@ -22,7 +22,7 @@ from PIL import Image
 
 import lapis
 from lapis import Session
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.preprocess import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def pictures() -> list[Pixels]:
     random = np.random.default_rng(5)
     shapes = [(70, 51, 3), (33, 200, 3), (8, 8, 3), (224, 224, 3)]
     odd = [random.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
-    return [*load_sample().images[: IMAGES - len(odd)], *odd]
+    return [*packaged_images().pixels[: IMAGES - len(odd)], *odd]
 
 
 def text(data: bytes) -> str:
@@ -197,7 +197,7 @@ def test_a_worker_answers_as_python(page: Any) -> None:
 
 
 def test_the_page_of_the_readme_names_a_picture(page: Any) -> None:
-    image = load_sample().images[0]
+    image = packaged_images().pixels[0]
     buffer = base64.b64decode(png(image)["file"])
     (best,) = Session(MODEL).predict(image, top_k=1)
     page.wait_for_function("document.getElementById('file').onchange !== null")

@@ -113,12 +113,12 @@ def finetune_results(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from lapis import pack
     from lapis.convert.fold import from_model
     from lapis.data.class_folders import open_class_folders
-    from lapis.data.packaged import load_sample
+    from lapis.data.packaged import packaged_images
     from lapis.report.finetune import FineTuneResults, answer_images
     from lapis.runtime.session import Session
 
     folder = tmp_path_factory.mktemp("finetune")
-    images, _ = load_sample()
+    images = packaged_images().pixels
     for index in range(60):
         place = folder / "pictures" / OWN_NAMES[index % 3].replace("/", "∕")
         place.mkdir(parents=True, exist_ok=True)

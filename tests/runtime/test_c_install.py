@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.pack import load, pack
 from lapis.runtime import Session
 
@@ -46,7 +46,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pictures")
     paths = [folder / f"{index}.ppm" for index in range(IMAGES)]
-    for path, image in zip(paths, load_sample().images, strict=False):
+    for path, image in zip(paths, packaged_images().pixels, strict=False):
         path.write_bytes(b"P6\n%d %d\n255\n" % image.shape[1::-1] + image.tobytes())
     return paths
 
@@ -217,7 +217,7 @@ HEADS = {
 def test_the_program_reads_every_head_of_a_ppm_and_refuses_what_is_none(
     prefix: Path, head: bytes, tmp_path: Path
 ) -> None:
-    image, path = load_sample().images[0], tmp_path / "odd.ppm"
+    image, path = packaged_images().pixels[0], tmp_path / "odd.ppm"
     path.write_bytes(head + image.tobytes())
     done = subprocess.run([prefix / "bin" / "lapis-run", MODEL, path], capture_output=True, text=True)
     best = Session(MODEL).predict(image, top_k=1)[0]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from benchmarks.synthetic import random_network
 from lapis import assets, native
 from lapis.config import CodingByPoint, LapisConfig
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy import integer
 from lapis.errors import LapisError
 from lapis.pack import load, pack
@@ -63,7 +63,7 @@ def test_it_answers_the_test_vector(file: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", assets.names())
 def test_it_answers_real_images_as_session_does(name: str) -> None:
-    images = load_sample().images[:REAL_IMAGES]
+    images = packaged_images().pixels[:REAL_IMAGES]
     path = assets.find(name)
     assert path is not None
     session = Session(load(path))

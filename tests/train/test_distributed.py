@@ -86,18 +86,18 @@ def test_two_processes_walk_the_path_of_one_and_hand_over_to_one(
 def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
-    processes = join("cpu")
-    assert processes == Processes(0, 1, torch.device("cpu"))
-    assert processes.first
-    assert processes.gather("x") == ["x"]
-    assert processes.any(True)
-    assert float(processes.mean(torch.tensor(3.0))) == 3.0
+    with join("cpu") as processes:
+        assert processes == Processes(0, 1, torch.device("cpu"))
+        assert processes.first
+        assert processes.gather("x") == ["x"]
+        assert processes.any(True)
+        assert float(processes.mean(torch.tensor(3.0))) == 3.0
 
 
 def test_a_world_without_a_meeting_place_or_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(LapisError, match="torchrun"):
-        join("cpu")
-    with pytest.raises(LapisError, match="use auto, cpu or cuda"):
-        join("abacus")
+    with pytest.raises(LapisError, match="torchrun"), join("cpu"):
+        pass
+    with pytest.raises(LapisError, match="use auto, cpu or cuda"), join("abacus"):
+        pass

@@ -93,7 +93,7 @@ def command(
     with_torch_threads(threads)
 
     from lapis.train.distillation import distill, runs_folder
-    from lapis.train.distributed import join, leave
+    from lapis.train.distributed import join
 
     inputs, report_file = [models.find(source), *images, labelled, names], file.with_suffix(".html")
     if report_file == file:
@@ -104,14 +104,11 @@ def command(
     class_names, opened = _read_names(names), models.load(source)
     tested = None if labelled is None else _labelled_images(labelled, opened, class_names)
 
-    processes = join(device)
-    try:
+    with join(device) as processes:
         result = distill(
             source, images, file, folder=folder, minutes=minutes, goal=goal, class_names=class_names,
             settings=settings, processes=processes, quiet=quiet, report=step_printer(quiet or as_json),
         )  # fmt: skip
-    finally:
-        leave(processes)
     if result is None:
         echo("stopped; the same command continues", error=True)
         if as_json:

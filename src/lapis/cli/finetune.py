@@ -44,7 +44,6 @@ REPORT_FILE = "report.html"
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the first stage; more are shorter.")
 @click.option("--fast", is_flag=True, help="Fit the head only, in about a minute, for a few points less.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every stage.")
-@click.option("--resume", is_flag=True, help="Only continue; without it, the same command starts or continues.")
 @options.device_option
 @options.torch_threads_option
 @options.quiet_option
@@ -57,7 +56,6 @@ def command(
     epochs: float | None,
     fast: bool,
     settings: tuple[str, ...],
-    resume: bool,
     device: str,
     threads: int | None,
     quiet: bool,
@@ -76,7 +74,7 @@ def command(
     """
     options.with_torch_threads(threads)
 
-    from lapis.train.distributed import join, leave
+    from lapis.train.distributed import join
     from lapis.train.finetune import expected_minutes, finetune, is_started
     from lapis.train.plan import Choices, make_plan
 
@@ -86,14 +84,11 @@ def command(
     choices = Choices(epochs, None if teacher is None else models.load(teacher), settings, fast)
     plan = make_plan(folder, images, models.load(start), out or Path("runs") / f"finetune_{name}", name, choices)
     started = is_started(plan)
-    if resume and not started:
-        raise LapisError(f"{plan.out} holds no fine-tuning to continue; leave out --resume to start one")
 
     hidden = quiet or as_json
     report = options.step_printer(hidden)
     _print_plan(plan, started, report)
-    processes = join(device)
-    try:
+    with join(device) as processes:
         if processes.world > 1:
             raise LapisError("lapis finetune runs in one process; use `lapis train` under torchrun for several")
         if not started and not hidden:
@@ -101,8 +96,6 @@ def command(
             about = "about a minute" if minutes > 0.5 else "seconds"
             report("time", f"about {minutes:.0f} minutes" if minutes >= 1.5 else about)
         result = finetune(plan, processes, quiet, report)
-    finally:
-        leave(processes)
     if result is None:
         echo(f"stopped; the same command continues {plan.out}", error=True)
         if as_json:

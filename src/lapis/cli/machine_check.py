@@ -15,7 +15,7 @@ import numpy as np
 from lapis import models, native
 from lapis._util.hints import install_command
 from lapis._util.machine import processor
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.deploy import run
 from lapis.models import DEFAULT_MODEL as MODEL
 from lapis.runtime import Session
@@ -45,7 +45,7 @@ def checks() -> Iterator[Check]:
         yield from _torch_checks()
     else:
         yield Check("torch", "missing", "not installed", f"needed for training only: {install_command('train')}")
-    network, session, image = models.load(MODEL).network, Session(MODEL), load_sample().images[:1]
+    network, session, image = models.load(MODEL).network, Session(MODEL), packaged_images().pixels[:1]
     pixels = session.read(image)
     # The integer model in numpy defines the answer.
     expected = run(network, pixels)

@@ -54,7 +54,7 @@ def command(
     options.with_torch_threads(threads)
 
     from lapis.train import recipes
-    from lapis.train.distributed import join, leave
+    from lapis.train.distributed import join
     from lapis.train.loop import train
 
     if recipe is None:
@@ -73,11 +73,8 @@ def command(
     if chosen.data.dataset == "sample" and source is ParameterSource.ENVIRONMENT:
         data = None  # LAPIS_DATA serves other recipes; this one is on the packaged images
     check_folder(out, "--out", [data])
-    processes = join(device)
-    try:
+    with join(device) as processes:
         summary = train(chosen, data, out, processes, resume, quiet)
-    finally:
-        leave(processes)
     if processes.first:
         echo(json.dumps(summary) if as_json else _line(summary))
     return EXIT_INTERRUPTED if summary["interrupted"] else EXIT_OK

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lapis.data.cifar import SIDE, Split
-from lapis.data.images import ArrayImages, Labels
+from lapis.data.images import ArrayImages
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels, decode_image
 
@@ -24,34 +24,22 @@ TILES = 20
 SAMPLE = "sample:"
 
 
-class Sample(NamedTuple):
-    """Images uint8 (n, 32, 32, 3) and labels int64 (n,) in 0..9."""
-
-    images: Pixels
-    labels: Labels
-
-
-def load_sample(split: Split = "test") -> Sample:
-    """The packaged images of CIFAR-10, for demonstrations and tests."""
+def packaged_images(split: Split = "test") -> ArrayImages:
+    """The packaged images (n, 32, 32, 3) of CIFAR-10, for demonstrations and tests."""
     assets, name = files("lapis") / "assets", "cifar10_test_slice" if split == "test" else "cifar10_train_sample"
     picture = decode_image((assets / f"{name}.webp").read_bytes(), f"{name}.webp")
     tiles = picture.reshape(-1, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
     digits = (assets / f"{name}.labels").read_text().strip()
-    return Sample(np.ascontiguousarray(tiles), np.array([int(digit) for digit in digits]))
+    labels = np.array([int(digit) for digit in digits])
+    return ArrayImages(np.ascontiguousarray(tiles), labels, CIFAR10_CLASSES)
 
 
 def named_image(name: str) -> tuple[Pixels, str]:
     """The pixels (32, 32, 3) and the class of the packaged image that `sample:N` names."""
-    images, labels = load_sample()
-    number = name.removeprefix(SAMPLE)
+    images, number = packaged_images(), name.removeprefix(SAMPLE)
     if not number.isdecimal() or int(number) >= len(images):
         raise LapisError(f"{name!r} is not a packaged image; use {SAMPLE}0 to {SAMPLE}{len(images) - 1}")
-    return images[int(number)], CIFAR10_CLASSES[labels[int(number)]]
-
-
-def packaged_images(split: Split = "test") -> ArrayImages:
-    """The same as labelled images."""
-    return ArrayImages(*load_sample(split), CIFAR10_CLASSES)
+    return images[int(number)], CIFAR10_CLASSES[images.labels[int(number)]]
 
 
 class Photo(NamedTuple):

@@ -14,7 +14,7 @@ from lapis._util.hints import install_command
 from lapis._util.machine import processor
 from lapis.config import LapisConfig
 from lapis.convert.verification import Agreement, Executor, spiking_executor, verify
-from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_photos, packaged_images
 from lapis.deploy.network import Network
 from lapis.deploy.simulate import Events
 from lapis.energy import estimate
@@ -45,7 +45,8 @@ def run_demo(path: Path, out: Path, report: ReportLine, photo_model: Path | None
     A `photo_model` names the packaged photographs, and makes the pages for looking inside.
     """
     started = time.perf_counter()
-    network, (images, labels) = pack.load(path), load_sample()
+    network, sample = pack.load(path), packaged_images()
+    images, labels = sample.pixels, sample.labels
     session, config, classes = Session(network), network.config, network.config.classes
     if classes != len(CIFAR10_CLASSES) or (network.class_names or CIFAR10_CLASSES) != CIFAR10_CLASSES:
         raise LapisError(

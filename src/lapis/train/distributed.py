@@ -72,8 +72,9 @@ class Processes:
             dist.barrier()
 
 
-def join(name: str = "auto") -> Processes:
-    """Join the processes that torchrun started; without torchrun there is only this one."""
+@contextmanager
+def join(name: str = "auto") -> Iterator[Processes]:
+    """Belong, in the block, to the processes that torchrun started; without torchrun there is only this one."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = choose_device(name)
     if world > 1:
@@ -82,7 +83,11 @@ def join(name: str = "auto") -> Processes:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return Processes(rank, world, device)
+    try:
+        yield Processes(rank, world, device)
+    finally:
+        if world > 1 and dist.is_initialized():
+            dist.destroy_process_group()
 
 
 @contextmanager
@@ -114,11 +119,6 @@ def reason(error: BaseException) -> str:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def leave(processes: Processes) -> None:
-    if processes.world > 1 and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def choose_device(name: str) -> torch.device:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_photos, packaged_images
 from lapis.report.demo import SHOWN, run_demo
 from lapis.runtime import Session
 
@@ -38,7 +38,7 @@ def test_the_link_leads_to_the_explained_image(
     page.click("#explain")
     page.wait_for_url("**/explain.html")
     page.evaluate("Lapis.ready")
-    assert page.inner_text("#prediction").endswith(CIFAR10_CLASSES[load_sample().labels[0]])
+    assert page.inner_text("#prediction").endswith(CIFAR10_CLASSES[packaged_images().labels[0]])
 
 
 def test_a_link_leads_to_the_page_for_own_pictures(

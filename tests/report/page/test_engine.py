@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.synthetic import random_network
 from lapis import Session, pack
-from lapis.data.packaged import load_sample
+from lapis.data.packaged import packaged_images
 from lapis.report.page.live import MODULES, module
 from lapis.trace import POINTS
 from tests.pack.damage import DAMAGES
@@ -108,7 +108,7 @@ def test_the_engine_answers_the_test_vector(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_code_of_real_images_equals_the_session(name: str, tmp_path: Path) -> None:
     session = Session(NAME)
-    pictures = list(load_sample().images[:REAL_IMAGES])
+    pictures = list(packaged_images().pixels[:REAL_IMAGES])
     file = ROOT / "models" / f"{NAME}.safetensors"
     (answer,) = run(name, [Job(file, pictures)], tmp_path)
     expected = session.watch_integers(pictures)

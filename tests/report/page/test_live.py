@@ -16,7 +16,7 @@ from PIL import Image
 
 from benchmarks.synthetic import random_network
 from lapis import Session, assets, pack
-from lapis.data.packaged import CIFAR10_CLASSES, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, packaged_images
 from lapis.deploy.network import Network
 from lapis.errors import LapisError
 from lapis.preprocess import Pixels
@@ -285,7 +285,7 @@ def test_a_build_without_the_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_page_opens_on_the_given_picture(tmp_path: Path) -> None:
-    Image.fromarray(load_sample().images[7]).save(tmp_path / "mine.png")
+    Image.fromarray(packaged_images().pixels[7]).save(tmp_path / "mine.png")
     write_live_page(tmp_path / "live.html", NAME, tmp_path / "mine.png")
     text = (tmp_path / "live.html").read_text(encoding="utf-8")
     assert '"samples":[{"name":"mine.png"' in text

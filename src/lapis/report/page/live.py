@@ -17,7 +17,7 @@ import numpy as np
 
 from lapis import assets, models, pack
 from lapis.config import LapisConfig
-from lapis.data.packaged import CIFAR10_CLASSES, load_photos, load_sample
+from lapis.data.packaged import CIFAR10_CLASSES, load_photos, packaged_images
 from lapis.deploy.network import Network, check_deployable
 from lapis.energy import CONVENTIONS, estimate
 from lapis.energy.costs import DEFAULT_TABLE
@@ -107,7 +107,8 @@ def packaged_samples(class_names: tuple[str, ...]) -> list[LivePicture]:
     """One packaged image of each class of CIFAR-10 for a network of these classes, photographs for others."""
     if class_names != CIFAR10_CLASSES:
         return [LivePicture(photo.image, f"{photo.shows}, photograph: {photo.credit}") for photo in load_photos()]
-    images, labels = load_sample()
+    sample = packaged_images()
+    images, labels = sample.pixels, sample.labels
     firsts = [(CIFAR10_CLASSES[label], int(np.flatnonzero(labels == label)[0])) for label in range(SAMPLES)]
     return [LivePicture(images[index], f"{name}, CIFAR-10 test image {index}") for name, index in firsts]
 
