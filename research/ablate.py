@@ -23,7 +23,7 @@ from lapis._util.files import csv_text, write_text
 from lapis.config import Coding, CodingByPoint
 from lapis.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, LapisError
 from lapis.train import load_recipe
-from lapis.train.distributed import join, leave
+from lapis.train.distributed import join
 from lapis.train.loop import train_or_resume
 
 # The layers whose inputs have a goal. Queries and keys have none: the relation compares them whether they fire or not.
@@ -93,8 +93,7 @@ def run_study(
 ) -> list[dict[str, Any]] | None:  # fmt: skip
     """Train every variant with every seed; None if a run was stopped. Finished runs are not repeated."""
     records: list[dict[str, Any]] = []
-    processes = join(device)
-    try:
+    with join(device) as processes:
         for seed in seeds:
             for row in rows:
                 changes = [*settings, *row.settings, f"seed={seed}"]
@@ -104,8 +103,6 @@ def run_study(
                 if summary["interrupted"]:
                     return None
                 records.append(_record(row.name, seed, summary))
-    finally:
-        leave(processes)
     return records
 
 
