@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from lapis.cli import main
 from lapis.errors import LapisError
 from lapis.nn import LapisAttention, load_backbone
 from lapis.nn.pretrained import import_beside_torchvision
+from tests.distilled import shorten, write_photos
 from tests.networks import small_config, small_model
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
@@ -43,6 +45,12 @@ FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "dinov2": (transformers.Dinov2Config, transformers.Dinov2ForImageClassification, {"mlp_ratio": 4}),
 }
+# Not trained there: its logits are the mean of two classifiers.
+WITH_TEACHER = (
+    transformers.DeiTConfig,
+    transformers.DeiTForImageClassificationWithTeacher,
+    {"intermediate_size": 4 * WIDTH},
+)
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def images() -> Tensor:
 
 def make(family: str, implementation: str = "eager", **changes: Any) -> Any:
     """A network with random weights large enough that attention is not flat."""
-    config, model, fields = FAMILIES[family]
+    config, model, fields = FAMILIES.get(family, WITH_TEACHER)
     torch.manual_seed(3)
     made = model._from_config(config(**SIZES | fields | changes), attn_implementation=implementation).eval()
     with torch.no_grad():
@@ -136,28 +144,31 @@ def test_another_model_is_refused(images: Tensor) -> None:
         calibrate(nn.Linear(1, 1), images)
 
 
-@pytest.mark.parametrize("family", ["vit", "beit"])
+@pytest.mark.parametrize("family", [*FAMILIES, "deit with teacher"])
 @pytest.mark.parametrize("form", ["model", "folder"])
 def test_imported_logits_are_those_of_transformers(family: str, form: str, images: Tensor, tmp_path: Path) -> None:
     model = make(family)
     model.save_pretrained(tmp_path)
     ours = load_backbone(model) if form == "model" else lapis.load(tmp_path).torch()
     assert ours.config.heads == HEADS
-    torch.testing.assert_close(ours(images), model(images).logits, rtol=TOLERANCE, atol=TOLERANCE)
+    expected = model(images).logits
+    torch.testing.assert_close(ours(images), expected, rtol=TOLERANCE, atol=TOLERANCE)
+    parts = ours.forward_head(ours.forward_features(images))
+    torch.testing.assert_close(parts, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    assert all(one.shape == (3, ours.config.tokens, WIDTH) for one in ours.tap(images, range(DEPTH)).features)
 
 
-def test_imported_tokens_are_those_of_dinov2(images: Tensor, tmp_path: Path) -> None:
-    """Its classifier also reads the mean of the patches, so the backbone alone is imported."""
-    model = make("dinov2")
-    config = lapis.LapisConfig(
-        image_size=SIZE, patch_size=PATCH, width=WIDTH, depth=DEPTH, heads=HEADS, classes=CLASSES, layer_scale=True,
-        relation="dot", quantize=False,
-    )  # fmt: skip
-    tokens = load_backbone(model, config).forward_features(images)
-    torch.testing.assert_close(tokens, model.dinov2(images).last_hidden_state, rtol=TOLERANCE, atol=TOLERANCE)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_student_has_the_backbone_of_every_family(family: str, images: Tensor, tmp_path: Path) -> None:
+    model = make(family)
     model.save_pretrained(tmp_path)
-    with pytest.raises(LapisError, match="have no classifier"):
-        lapis.load(tmp_path).torch()
+    dense = lapis.load(tmp_path).config
+    student = load_backbone(tmp_path / "model.safetensors", dense.replace(relation="laplacian", quantize=True))
+    assert type(student) is lapis.nn.LapisViT
+    theirs = model.state_dict()
+    (weight,) = (theirs[name] for name in theirs if re.search(r"layers?\.1\..*(fc2|output\.dense)\.weight$", name))
+    assert torch.equal(student.blocks[1].mlp.fc2.weight, weight)
+    assert torch.equal(student.head.weight, model.classifier.weight[:, :WIDTH])
 
 
 def test_what_was_trained_there_keeps_its_tau_here(images: Tensor, tmp_path: Path) -> None:
@@ -172,8 +183,6 @@ def test_what_was_trained_there_keeps_its_tau_here(images: Tensor, tmp_path: Pat
 
 
 def test_what_a_lapis_vit_has_not_is_one_error(images: Tensor) -> None:
-    with pytest.raises(LapisError, match="a distillation token"):
-        load_backbone(make("deit"))
     with pytest.raises(LapisError, match="hidden_act='relu'"):
         load_backbone(make("vit", hidden_act="relu"))
     with pytest.raises(LapisError, match="use_mean_pooling"):
@@ -195,12 +204,32 @@ def test_class_names_and_preprocessing_come_from_the_folder(tmp_path: Path) -> N
     assert opened.preprocess == lapis.Preprocess(SIZE, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", 0.8)
 
 
-def test_a_folder_is_start_and_teacher_of_a_training(tmp_path: Path) -> None:
-    make("vit", num_labels=10).save_pretrained(tmp_path / "dense")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_is_start_and_teacher_of_a_training(family: str, tmp_path: Path) -> None:
+    make(family, num_labels=10).save_pretrained(tmp_path / "dense")
     sizes = [f"model.image_size={SIZE}", f"model.patch_size={PATCH}", f"model.width={WIDTH}", f"model.depth={DEPTH}"]
+    styles = {"beit": ["model.style=beit"], "dinov2": ["model.layer_scale=true"]}
+    sizes += styles.get(family, [])
     changes = [*sizes, f"model.heads={HEADS}", "model.mlp_ratio=4", "distill.feature=0", "optim.epochs=0.02"]
     words = ["train", "smoke", "--out", str(tmp_path / "run"), "--quiet", *(f"--set={change}" for change in changes)]
     assert main([*words, "--start", str(tmp_path / "dense"), "--teacher", str(tmp_path / "dense")]) == 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_is_distilled(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch)
+    make(family).save_pretrained(tmp_path / "dense")
+    write_photos(tmp_path / "photos")
+    words = [
+        "distill",
+        str(tmp_path / "dense"),
+        "--images",
+        str(tmp_path / "photos"),
+        "-o",
+        str(tmp_path / "m.safetensors"),
+    ]
+    assert main([*words, "--threads", "1", "-q"]) == 0
+    assert lapis.Session(tmp_path / "m.safetensors").run(Image.new("RGB", (50, 40))).shape == (1, CLASSES)
 
 
 def test_the_pipeline_names_an_image(images: Tensor) -> None:

@@ -78,7 +78,7 @@ PAGES = {
     ),
     "docs/howto/transformers.md": Rules(
         given=("photo.jpg",),
-        needs=("torch", "transformers"),
+        needs=("torch", "timm", "transformers"),
         not_run={"from transformers import AutoModel": "downloads a network"},
     ),
     "docs/howto/relation.md": Rules(

@@ -162,7 +162,7 @@ def _network(opened: Model, size: int | None) -> tuple[LapisViT | Network, str]:
     if size:
         from lapis.nn import load_backbone
 
-        return load_backbone(opened.path or opened.source, opened.config.replace(image_size=size)), "dense"
+        return load_backbone(opened.path or opened.source, image_size=size), "dense"
     if opened.kind == "packed":
         return opened.network, "packed"
     network = opened.torch()

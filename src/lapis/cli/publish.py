@@ -109,25 +109,16 @@ def _write_onnx(network: Network, folder: Path) -> None:
     config, rule = network.config, network.preprocess
     names = dict(enumerate(network.class_names or map(str, range(config.classes))))
     about = {
-        "model_type": "vit",
-        "image_size": config.image_size,
-        "patch_size": config.patch_size,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.hidden,
-        "id2label": names,
-        "label2id": {name: number for number, name in names.items()},
-    }
+        "model_type": "vit", "image_size": config.image_size, "patch_size": config.patch_size,
+        "hidden_size": config.width, "num_hidden_layers": config.depth, "num_attention_heads": config.heads,
+        "id2label": names, "label2id": {name: number for number, name in names.items()},
+    }  # fmt: skip
     preparation = {
-        "image_processor_type": "CLIPImageProcessor",
+        "image_processor_type": "CLIPImageProcessor", "image_mean": rule.mean, "image_std": rule.std,
         "size": {"shortest_edge": int(rule.size / rule.crop + 0.5)},
         "resample": Image.Resampling[rule.interpolation.upper()].value,
-        "do_center_crop": True,
-        "crop_size": {"height": rule.size, "width": rule.size},
-        "image_mean": rule.mean,
-        "image_std": rule.std,
-    }
+        "do_center_crop": True, "crop_size": {"height": rule.size, "width": rule.size},
+    }  # fmt: skip
     folder.mkdir()
     write_atomically(folder / "model.onnx", export(network, normalized=True))
     write_text(folder / "config.json", json.dumps(about, indent=1) + "\n")

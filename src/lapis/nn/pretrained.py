@@ -8,7 +8,7 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +26,14 @@ from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import Calibrated
 from lapis.nn.relations import Mixer
 from lapis.positions import CLASS_ENTRIES
+from lapis.trace import Trace
 
 # Channels of a head in every published DeiT, ViT and BEiT.
 PUBLISHED_HEAD_WIDTH = 64
 # Tensors that are derived from others, or that Lapis does not use, in published files.
 DERIVED = re.compile(r"(relative_position_index|attn\.k_bias|rel_pos_bias\.relative_position_index|^mask_token)$")
 # What published backbones have and a LapisViT does not: a tensor that tells, what it is, and what to use instead.
-# A second token before the patches would change the token grid in the packed file, the engine and every page.
 MISSING = {
-    "dist_token": ("a distillation token and a second head", "the same DeiT without 'distilled' in its name"),
     "reg_token": ("register tokens", "the same DINOv2 without 'reg4' in its name"),
     "register_tokens": ("register tokens", "the same DINOv2 without registers"),
     "norm_pre.weight": ("a norm before its first block, as in CLIP", "a DeiT, ViT, DINOv2 or BEiT"),
@@ -67,7 +66,8 @@ RENAMED = tuple(
         (r"layer_scale([12])\.lambda1$", r"ls\1.gamma"),
         (r"^pooler\.layernorm", "fc_norm"),
         (r"^layernorm", "norm"),
-        (r"^classifier", "head"),
+        (r"^(cls_)?classifier", "head"),
+        (r"^distillation_classifier", "head_dist"),
     )
 )
 TAU = "attn.relation.log_tau"
@@ -81,15 +81,54 @@ AXES = {
 }
 
 
-def load_backbone(source: str | Path | torch.nn.Module, config: LapisConfig | None = None) -> LapisViT:
+class WideHeadViT(LapisViT):
+    """A dense network whose classifier reads two things, which no deployed one does: it can teach.
+
+    They are the class token and a distillation token (DeiT), or the class token and the mean of the patches (DINOv2).
+    """
+
+    def __init__(self, config: LapisConfig, distilled: bool) -> None:
+        super().__init__(config)
+        self.head = torch.nn.Linear(2 * config.width, config.classes)
+        self.dist_token = torch.nn.Parameter(torch.zeros(1, 1, config.width)) if distilled else None
+
+    def embed(self, images: Tensor) -> Tensor:
+        """The distillation token comes last: attention does not see the order of tokens."""
+        x = super().embed(images)
+        return x if self.dist_token is None else torch.cat([x, self.dist_token.expand(len(x), -1, -1)], dim=1)
+
+    def _tokens(self, images: Tensor, trace: Trace | None, taps: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        x, features = super()._tokens(images, trace, taps)
+        # A student has no distillation token to compare.
+        return x, features if self.dist_token is None else [tokens[:, :-1] for tokens in features]
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        other = x[:, 1:].mean(dim=1) if self.dist_token is None else x[:, -1]
+        pooled = torch.cat([x[:, 0], other], dim=-1)
+        return pooled if pre_logits else self.head(pooled)
+
+    def pool(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.norm(x), pre_logits=True)
+
+
+def load_backbone(
+    source: str | Path | torch.nn.Module, config: LapisConfig | None = None, image_size: int | None = None
+) -> LapisViT:
     """A LapisViT with the weights of `source`, in evaluation mode and not yet calibrated.
 
     source: a safetensors or .pth file, a model of timm or transformers, or a timm name (which downloads). Without
-    `config` the network is the dense one that the weights belong to: dot product, no quantizers. With it, everything
-    but the style and the sizes of the backbone is free: relation, window, image size, number of classes.
+    `config` the network is the dense one that the weights belong to, at their image size or at another: dot product, no
+    quantizers. With it, everything but the style and the sizes of the backbone is free: relation, window, image size,
+    number of classes.
     """
     tensors = backbone_tensors(source)
-    model = LapisViT(config or dense_config(tensors, transformers_facts(source).get("num_attention_heads")))
+    if config is None:
+        config = dense_config(tensors, transformers_facts(source).get("num_attention_heads"))
+        config = config if image_size is None else config.replace(image_size=image_size)
+        wide = tensors["head.weight"].shape[1] == 2 * config.width
+        model = WideHeadViT(config, "dist_token" in tensors) if wide else LapisViT(config)
+    else:
+        model = LapisViT(config)
     import_weights(model, tensors, name_of(source))
     return model.eval()
 
@@ -113,11 +152,29 @@ def transformers_facts(source: str | Path | torch.nn.Module) -> dict[str, Any]:
 def backbone_tensors(source: str | Path | torch.nn.Module) -> dict[str, Tensor]:
     """The tensors of a file, of a model, or of a timm model by name, with timm's names."""
     if isinstance(source, torch.nn.Module):
-        return timm_names(source.state_dict())
+        return _with_wide_head(timm_names(source.state_dict()))
     path = Path(source)
     if path.is_file() or path.suffix in (".safetensors", ".pth", ".pt", ".bin"):
-        return timm_names(read_tensors(path)[0])
-    return dict(_timm_by_name(str(source)).state_dict())
+        return _with_wide_head(timm_names(read_tensors(path)[0]))
+    return backbone_tensors(_timm_by_name(str(source)))
+
+
+def _with_wide_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a DeiT with a distillation token as those of a WideHeadViT; others as they are.
+
+    Its logits are those of the class token, or the mean of those of both tokens where there is a second classifier.
+    """
+    if not {"dist_token", "pos_embed", "head.weight", "head.bias"} <= tensors.keys():
+        return tensors
+    positions, weight, bias = (tensors[name] for name in ("pos_embed", "head.weight", "head.bias"))
+    tensors["dist_token"] = tensors["dist_token"] + positions[:, 1:2]
+    tensors["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
+    second = tensors.pop("head_dist.weight", None)
+    if second is not None:
+        weight, second, bias = weight / 2, second / 2, (bias + tensors.pop("head_dist.bias")) / 2
+    tensors["head.weight"] = torch.cat([weight, torch.zeros_like(weight) if second is None else second], dim=1)
+    tensors["head.bias"] = bias
+    return tensors
 
 
 def timm_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -137,9 +194,6 @@ def timm_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             none = torch.zeros(len(renamed[f"{prefix}proj.weight"]))
             parts = [renamed.pop(f"{prefix}{letter}.{kind}", none) for letter in "qkv"]
             renamed[f"{prefix}qkv.{kind}"] = torch.cat(parts)
-    if "head.weight" in renamed and renamed["head.weight"].shape[-1] != renamed["cls_token"].shape[-1]:
-        # DINOv2's classifier also reads the mean of the patches: only the backbone can be used.
-        del renamed["head.weight"], renamed["head.bias"]
     if "blocks.0.attn.relative_position_bias_table" in renamed and "norm.weight" in renamed:
         raise LapisError("this BEiT reads its class token; a LapisViT averages patches (use_mean_pooling=true)")
     for name in [name for name in renamed if name.endswith(TAU)]:
@@ -217,6 +271,11 @@ def import_weights(model: LapisViT, tensors: Mapping[str, Tensor], source: objec
         raise LapisError(f"{source} has layer scale; use a configuration with layer_scale=True")
     renamed = {_our_name(name): tensor for name, tensor in tensors.items() if not DERIVED.search(name)}
     _join_biases(renamed)
+    if not isinstance(model, WideHeadViT):
+        renamed.pop("dist_token", None)
+        if "head.weight" in renamed and renamed["head.weight"].shape[1] == 2 * config.width:
+            # What its class token says is where a student starts.
+            renamed["head.weight"] = renamed["head.weight"][:, : config.width]
     first = "patch_embed.proj.weight"
     renamed[first] = resize_channels(renamed[first], config.image_channels)
     if not config.relative_position and "pos_embed" in renamed:
