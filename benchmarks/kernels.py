@@ -36,9 +36,9 @@ from benchmarks.common import (
     take_turns,
 )
 from benchmarks.sizes import Size
+from benchmarks.synthetic import tables_of
 from lapis import native
 from lapis.config import preset
-from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.nn import LapisViT, calibrate
 from lapis.ops.attention import reference as attention_reference

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from lapis.config import LapisConfig
+from lapis.config import AFFINITY_BITS, LapisConfig
 from lapis.deploy import arithmetic, integer
 from lapis.deploy.arithmetic import Float32
-from lapis.deploy.leak import leak_factor, membranes
+from lapis.deploy.leak import affinity_tables, leak_factor, leak_table, membranes
 from lapis.deploy.network import (
     DEFAULT_FRACTION_BITS,
     Affinities,
@@ -24,10 +25,16 @@ from lapis.deploy.network import (
 from lapis.deploy.schema import code_distances
 from lapis.deploy.thresholds import LADDERS, Grid
 from lapis.errors import LapisError
+from lapis.ops.integer_attention.reference import AffinityTables
 from lapis.positions import offset_count
 from lapis.preprocess import Pixels, Preprocess
 from lapis.relations import rule_of
 from lapis.trace import Point
+
+
+def tables_of(tau: npt.ArrayLike, size: int, bits: int = AFFINITY_BITS) -> AffinityTables:
+    """The affinity tables of heads tau (H,) for distances 0..size-1."""
+    return affinity_tables([leak_table(*leak_factor(tau), size)], bits)[0]
 
 
 def random_network(config: LapisConfig, seed: int = 0) -> Network:

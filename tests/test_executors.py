@@ -134,9 +134,9 @@ def in_onnx_runtime(network: Network, images: Pixels) -> Watched:
     for package in ("onnx", "onnxruntime"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from lapis.bridges.onnx_export import export
-    from lapis.bridges.onnx_run import onnx_codes
+    from lapis.bridges.onnx_run import onnx_executor
 
-    return onnx_codes(network, export(network, watched=True)).run(images)
+    return onnx_executor(network, export(network, watched=True)).run(images)
 
 
 EXECUTORS: dict[str, Run] = {

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import tables_of
 from lapis.config import AFFINITY_BITS
-from lapis.deploy.leak import affinity_tables, leak_factor, leak_table, read, tables_of, time_constant
+from lapis.deploy.leak import affinity_tables, leak_factor, leak_table, read, time_constant
 from lapis.errors import LapisError
 
 # Truncating a mantissa of at least 2**31 loses less than 2**-31 of it a step, and so does rounding beta.

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.synthetic import tables_of
 from lapis.codes import pow2_exponent
 from lapis.config import RowScale
-from lapis.deploy.leak import tables_of
 from lapis.errors import LapisError
 from lapis.ops.attention import eager as attention_eager
 from lapis.ops.attention import reference as attention_reference

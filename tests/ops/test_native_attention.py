@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import native_ops as native
+from benchmarks.synthetic import tables_of
 from lapis.codes import pow2_exponent
 from lapis.config import AFFINITY_BITS, RowScale
-from lapis.deploy.leak import first_row, leak_factor, leak_table, tables_of
+from lapis.deploy.leak import first_row, leak_factor, leak_table
 from lapis.errors import LapisError
 from lapis.ops.attention import eager, reference
 from lapis.ops.integer_attention import eager as integer_eager
@@ -238,7 +239,7 @@ def test_integer_rows_have_the_exponent_of_real_ones() -> None:
 LINEAR_MEMORY = """
 import resource, numpy as np
 from benchmarks.native_ops import attention, integer_attention
-from lapis.deploy.leak import tables_of
+from benchmarks.synthetic import tables_of
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 n, c = 4096, 32
 q = np.random.default_rng(0).integers(0, 16, (1, n, c), dtype=np.uint8)

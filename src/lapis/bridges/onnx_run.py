@@ -43,30 +43,22 @@ def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
 def onnx_executors(network: Network) -> dict[str, Executor]:
     """The exported file at every level and number of threads, and first a graph that also gives all codes."""
     file = export(network)
-    table = {"onnx codes": onnx_codes(network, export(network, watched=True))}
+    table = {"onnx codes": onnx_executor(network, export(network, watched=True))}
     for level in LEVELS:
         for threads in THREADS:
-            table[f"onnx {level} {threads}"] = Executor(_logits(network, file, level, threads), "equal")
+            table[f"onnx {level} {threads}"] = onnx_executor(network, file, level, threads)
     return table
 
 
-def onnx_codes(network: Network, watched: bytes) -> Executor:
-    """A file that also gives all codes, in ONNX Runtime."""
-    session = open_session(watched)
-    keys = [(block, point) for block in range(network.config.depth) for point in POINTS]
-    names = [INTEGER_LOGITS, *(f"{block}.{point}" for block, point in keys)]
+def onnx_executor(network: Network, file: bytes, level: str = "all", threads: int = 1) -> Executor:
+    """An exported file in ONNX Runtime, with all codes where the file gives them."""
+    session = open_session(file, level, threads)
+    names = {f"{block}.{point}": (block, point) for block in range(network.config.depth) for point in POINTS}
+    given = [output.name for output in session.get_outputs() if output.name in names]
 
     def run(images: Pixels) -> Watched:
-        logits, *codes = session.run(names, {IMAGES: images})
-        return Watched(logits, Trace(network.config.window, dict(zip(keys, codes, strict=True))))
+        logits, *codes = session.run([INTEGER_LOGITS, *given], {IMAGES: images})
+        seen = {names[name]: one for name, one in zip(given, codes, strict=True)}
+        return Watched(logits, Trace(network.config.window, seen))
 
     return Executor(run, "equal")
-
-
-def _logits(network: Network, file: bytes, level: str, threads: int) -> Any:
-    session = open_session(file, level, threads)
-
-    def run(images: Pixels) -> Watched:
-        return Watched(session.run([INTEGER_LOGITS], {IMAGES: images})[0], Trace(network.config.window))
-
-    return run

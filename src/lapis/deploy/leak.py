@@ -160,8 +160,3 @@ def _affinity_table(us: UInt32, es: Int64, passed: Sequence[tuple[Int64, Any]], 
 def first_row(us: UInt32, es: Int64, bits: int) -> AffinityTables:
     """The tables of a relation whose nearest key always is at distance 0: one row, with that key's gain."""
     return AffinityTables(read(us, es, es[:, :1], bits)[:, None].astype(np.uint16), np.zeros(es.shape, np.uint16))
-
-
-def tables_of(tau: npt.ArrayLike, size: int, bits: int = AFFINITY_BITS) -> AffinityTables:
-    """The tables of heads tau (H,) for distances 0..size-1."""
-    return affinity_tables([leak_table(*leak_factor(tau), size)], bits)[0]

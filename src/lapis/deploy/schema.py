@@ -280,9 +280,6 @@ class Tensor:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.kind)
 
-    def belongs_to(self, config: LapisConfig) -> bool:
-        return self.only in ("", rule_of(config.relation).stored, config.style)
-
     def shape_in(self, config: LapisConfig) -> tuple[int, ...]:
         """Its shape in a network, of one block where it is of a block."""
         return tuple(SIDES[side].of(config) for side in self.shape)
@@ -360,7 +357,7 @@ TENSORS: tuple[Tensor, ...] = (
 
 def tensors(config: LapisConfig) -> list[Tensor]:
     """The tensors that a network of this configuration has."""
-    return [tensor for tensor in TENSORS if tensor.belongs_to(config)]
+    return [tensor for tensor in TENSORS if tensor.only in ("", rule_of(config.relation).stored, config.style)]
 
 
 def code_distances(config: LapisConfig) -> int:

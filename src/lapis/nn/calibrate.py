@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,20 +58,15 @@ def is_calibrated(model: nn.Module) -> bool:
 @contextmanager
 def _finding_parameters(model: nn.Module) -> Iterator[None]:
     """Every quantizer and attention of the network has an observer that gives it what it lacks."""
-    quantizers = [module for module in model.modules() if isinstance(module, ActivationQuantizer)]
-    layers = [module for module in model.modules() if isinstance(module, Attention)]
-    before = [quantizer.observer for quantizer in quantizers]
-    for quantizer in quantizers:
-        quantizer.observer = _find_step
-    for layer in layers:
-        layer.observer = _find_relation
+    observed: list[Any] = [part for part in model.modules() if isinstance(part, (ActivationQuantizer, Attention))]
+    before = [part.observer for part in observed]
+    for part in observed:
+        part.observer = _find_relation if isinstance(part, Attention) else _find_step
     try:
         yield
     finally:
-        for quantizer, observer in zip(quantizers, before, strict=True):
-            quantizer.observer = observer
-        for layer in layers:
-            layer.observer = None
+        for part, observer in zip(observed, before, strict=True):
+            part.observer = observer
 
 
 def _find_step(quantizer: ActivationQuantizer, x: Tensor) -> None:

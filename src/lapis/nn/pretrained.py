@@ -129,12 +129,8 @@ def load_backbone(
         model = WideHeadViT(config, "dist_token" in tensors) if wide else LapisViT(config)
     else:
         model = LapisViT(config)
-    import_weights(model, tensors, name_of(source))
+    import_weights(model, tensors, type(source).__name__ if isinstance(source, torch.nn.Module) else source)
     return model.eval()
-
-
-def name_of(source: str | Path | torch.nn.Module) -> str:
-    return type(source).__name__ if isinstance(source, torch.nn.Module) else str(source)
 
 
 def transformers_facts(source: str | Path | torch.nn.Module) -> dict[str, Any]:

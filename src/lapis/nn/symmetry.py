@@ -64,7 +64,11 @@ def find_positive_values(model: LapisViT, images: Tensor) -> None:
     _, values = _collect(model, images)
     for block, (heads, _) in zip(model.blocks, values, strict=True):
         scales = _root_mean_square(heads)
-        rotations, shifts = _positive_rotations(heads / scales)
+        # v R + s has a small negative part; values have a mean square of 1 here.
+        rotations, shifts = _search(
+            heads / scales,
+            lambda v, s: (v + s[:, None]).clamp_max(0).square().mean() + ROW_VARIANCE * s.square().mean(),
+        )
         rotate_values(block.attn, rotations)
         shift = (shifts * scales[..., 0]).flatten()
         block.attn.qkv.bias[-len(shift) :].add_(shift)
@@ -184,11 +188,6 @@ def _sparse_rotations(rows: Tensor, keep_mean: bool) -> Tensor:
     """Orthogonal R (G, D, D) with small means of |x R| over rows x (G, n, D); with `keep_mean`, R 1 = 1."""
     rotations, _ = _search(rows, lambda turned, _: turned.abs().mean(), keep_mean)
     return rotations
-
-
-def _positive_rotations(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """R (G, D, D) and s (G, D): x R + s has a small negative part, for rows x (G, n, D) with a mean square of 1."""
-    return _search(rows, lambda x, s: (x + s[:, None]).clamp_max(0).square().mean() + ROW_VARIANCE * s.square().mean())
 
 
 @torch.enable_grad()

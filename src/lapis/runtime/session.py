@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,13 @@ class Prediction(Mapping[str, Any]):
     logit: float
 
     def __getitem__(self, name: str) -> Any:
-        if name not in [field.name for field in fields(self)]:
-            raise KeyError(name)
-        return getattr(self, name)
+        return vars(self)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (field.name for field in fields(self))
+        return iter(vars(self))
 
     def __len__(self) -> int:
-        return len(fields(self))
+        return len(vars(self))
 
 
 class Session:
@@ -154,12 +152,6 @@ class Session:
             weights, working = self._engine.memory()
             return {"weights": weights, "working": working}
         return {"weights": sum(array.nbytes for _, array, _ in named_arrays(self._numpy())), "working": 0}
-
-    def profile(self, images: ImagesLike) -> dict[str, int]:
-        """CPU nanoseconds of the first thread in each stage of one run."""
-        if self._engine is None:
-            raise LapisError("stages are timed in the native engine only; this session runs in numpy")
-        return self._engine.profile(self.read(images))
 
     def close(self) -> None:
         """Free the memory when the call in flight has ended; the session cannot run afterwards."""

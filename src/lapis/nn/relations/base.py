@@ -77,10 +77,6 @@ class Mixer(nn.Module):
         """The readout (B, H, N, C)."""
         raise NotImplementedError
 
-    def gates(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-        """Which tokens (B, H, N, 1) or channels (B, H, 1, C) pass, as 0 and 1; None for a rule that closes nothing."""
-        return None
-
     def fold(self, distances: int) -> Leak | Affinities:
         """The affinities of the l1 distances 0..distances-1 as a deployed network stores them."""
         raise LapisError(f"{type(self).__name__} has no deployed form; use relation=laplacian or a TableRelation")
