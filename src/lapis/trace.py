@@ -44,9 +44,6 @@ class Trace:
     def __iter__(self) -> Iterator[tuple[int, Point]]:
         return iter(self.codes)
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
 
 class Watched(NamedTuple):
     """The logits of a run, and the codes at every measuring point."""

@@ -26,7 +26,7 @@ def test_spikes_answer_as_integers_do(config: LapisConfig, seed: int) -> None:
     logits, trace = integer.watch(network, images)
     spiking = simulate(network, images)
     assert (spiking.logits == logits).all()
-    assert len(spiking.trace) == len(trace) == config.depth * len(POINTS)
+    assert len(spiking.trace.codes) == len(trace.codes) == config.depth * len(POINTS)
     for key in trace:
         assert (spiking.trace[key] == trace[key]).all(), key
 

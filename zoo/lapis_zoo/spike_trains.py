@@ -205,8 +205,8 @@ def _sums(codes: Tensor) -> Tensor:
 class ChunkedSteps(Gained):
     """y_i = g_h sum_chunks (sum_n q_in) (sum_m sum_j k_jm^T v_jm) on rate trains, n and m the steps of a chunk.
 
-    q_in is 1 where the train of q_i spikes in step n. A query meets the keys of all steps of its own chunk and of no
-    other; a key and its value meet in the same step. The trains of T steps are cut into three chunks.
+    q_in is 1 where the train of q_i spikes in step n. A query is paired with the keys of all steps of its own chunk
+    and of no other; a key and its value in the same step. The trains of T steps are cut into three chunks.
     """
 
     on_codes = True

@@ -103,12 +103,9 @@ def _evaluate(model: str, images: Images, settings: Settings) -> tuple[dict[str,
     with Display("evaluate", len(images), quiet=settings.quiet) as display:
         if opened.kind == "packed" and settings.device is None:
             record, config, scores = _packed(opened, images, settings, display)
-        elif settings.hashed:
-            raise LapisError(f"--hash is for packed networks without --device; {model} runs in torch here")
-        elif settings.low_memory:
-            raise LapisError(
-                f"--low-memory is for packed networks without --device; {model} runs in torch, pack it first"
-            )
+        elif settings.hashed or settings.low_memory:
+            option = "--hash" if settings.hashed else "--low-memory"
+            raise LapisError(f"{option} is for packed networks without --device; {model} runs in torch here")
         else:
             record, config, scores = _torch(opened, images, settings, display)
         for line in scores.unreadable:
