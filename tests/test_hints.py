@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lapis._util import hints
+from lapis.errors import LapisError
 
 
 def test_in_a_clone_the_extra_comes_from_the_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +33,9 @@ def test_elsewhere_the_installed_package_gets_its_extra(monkeypatch: pytest.Monk
     monkeypatch.setattr(hints, "_clone", lambda: None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert hints.install_command("train") == "pip install 'lapis-snn[train]'"
+
+
+def test_a_missing_package_is_one_error_that_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(LapisError, match=r"to run an ONNX file needs onnxruntime: .*pip install .*onnx"):
+        hints.import_optional("onnxruntime", "onnx", "to run an ONNX file")

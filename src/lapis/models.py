@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lapis import assets, hub
 from lapis._util import run_layout as runs
 from lapis._util.files import read_json
-from lapis._util.hints import install_command
+from lapis._util.hints import import_optional
 from lapis._util.locks import cached
 from lapis.config import LapisConfig, nearest
 from lapis.deploy.network import Network, check_class_names
@@ -227,7 +227,4 @@ def find(source: str | Path) -> Path | None:
 
 def require_torch(what: str) -> None:
     """Raise an error that says how to install torch, where it is missing."""
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise LapisError(f"{what} needs torch: {install_command('train')} ({error})") from error
+    import_optional("torch", "train", what)

@@ -20,12 +20,12 @@ def install_command(extra: str) -> str:
     return shlex.join([tool("pip"), "install", f"{PACKAGE if root is None else _short(root)}[{extra}]"])
 
 
-def require(package: str, extra: str, purpose: str) -> ModuleType:
+def import_optional(package: str, extra: str, purpose: str) -> ModuleType:
     """A package of an extra, or an error that says how to install it."""
     try:
         return import_module(package)
     except ImportError as error:
-        raise LapisError(f"{purpose} needs the package {package}: {install_command(extra)} ({error})") from error
+        raise LapisError(f"{purpose} needs {package}: {install_command(extra)} ({error})") from error
 
 
 def tool(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lapis._util.hints import require
+from lapis._util.hints import import_optional
 
 # The oldest set that has every operator used here in its present form, so that as many runtimes as possible read it.
 OPSET, IR_VERSION = 18, 9
@@ -17,7 +17,7 @@ class Graph:
     """Nodes in the order in which they were added. A value is known by its name, a string."""
 
     def __init__(self) -> None:
-        self._onnx = require("onnx", "onnx", "an ONNX file")
+        self._onnx = import_optional("onnx", "onnx", "an ONNX file")
         self._nodes: list[Any] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._initialisers: list[Any] = []

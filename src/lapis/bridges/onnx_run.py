@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapis._util.hints import require
+from lapis._util.hints import import_optional
 from lapis.bridges.onnx_export import IMAGES, INTEGER_LOGITS, export
 from lapis.convert.verification import Executor
 from lapis.deploy.network import Network
@@ -29,7 +29,7 @@ ERRORS_ONLY = 3
 
 def open_session(file: bytes, level: str = "all", threads: int = 1) -> Any:
     """An `onnxruntime.InferenceSession` of an exported file on the processor."""
-    runtime = require("onnxruntime", "onnx", "to run an ONNX file")
+    runtime = import_optional("onnxruntime", "onnx", "to run an ONNX file")
     options = runtime.SessionOptions()
     options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])
     options.intra_op_num_threads = threads
