@@ -99,8 +99,8 @@ LAPIS_API int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, 
 LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working);
 
 /* Multiplications and additions per nanosecond that one core can do at best in the instruction that the selected linear
- * kernels use; 0 for plain C. */
-LAPIS_API double lapis_engine_peak(void);
+ * kernels use, or with the additions that they need besides; 0 for plain C. */
+LAPIS_API double lapis_engine_peak(int32_t adds);
 
 /* The share of inputs up to which the selected instruction set drives a layer by events; 0: never. */
 LAPIS_API double lapis_engine_break_even(void);

@@ -224,11 +224,19 @@ int16_t *pack_patch(arena *p, const engine_functions *functions, const int16_t *
     return out;
 }
 
-/* The distance of a row's nearest key is one that leads to the row, so it is read from the first such on. */
-static int64_t first_read(const lapis_block *from, int64_t h, int64_t exponent) {
-    int64_t d = 0;
-    while (d < from->distances && from->row_exponent[h * from->distances + d] != exponent) d++;
-    return d;
+/* The distance of a row's nearest key is one that leads to the row, so it is read from the first such on; rows rise
+ * with the distance, and `first` is that of the row before. */
+static int64_t first_read(const lapis_block *from, int64_t h, int64_t exponent, int64_t first) {
+    while (first < from->distances && from->row_exponent[h * from->distances + first] < exponent) first++;
+    return first;
+}
+
+/* The last entry that is read: all behind it are zero, and it is too, unless the table ends there. */
+static int64_t last_read(const uint16_t *row, int64_t first, int64_t last) {
+    uint64_t four = 0;
+    while (!row[last] && last - 4 >= first && (memcpy(&four, row + last - 4, sizeof four), !four)) last -= 4;
+    while (last > first && !row[last] && !row[last - 1]) last--;
+    return last;
 }
 
 uint16_t *pack_affinities(arena *p, const lapis_block *from, int64_t heads, const affinity_row **cut) {
@@ -236,13 +244,13 @@ uint16_t *pack_affinities(arena *p, const lapis_block *from, int64_t heads, cons
     affinity_row *out = arena_take(p, rows * (int64_t)sizeof *out);
     /* Distance 0 of the first row must not lie before the table. */
     uint16_t *table = p->base ? (uint16_t *)(p->base + p->used) : NULL;
-    int64_t used = size;
+    int64_t used = size, first = 0;
     for (int64_t row = 0; row < rows; row++) {
         const uint16_t *whole = from->table + row * size;
-        const int64_t first = first_read(from, row / from->exponents, row % from->exponents);
-        int64_t last = size - 1;
+        const int64_t exponent = row % from->exponents;
+        first = first_read(from, row / from->exponents, exponent, exponent ? first : 0);
         if (first == size) continue;
-        while (last > first && !whole[last] && !whole[last - 1]) last--;
+        const int64_t last = last_read(whole, first, size - 1);
         if (table) {
             out[row] = (affinity_row){used - first, last};
             memcpy(table + used, whole + first, (size_t)(last - first + 1) * sizeof *table);

@@ -91,11 +91,11 @@ int32_t lapis_engine_linear(const int8_t *weight, const float *scale, const floa
     return LAPIS_OK;
 }
 
-double lapis_engine_peak(void) {
+double lapis_engine_peak(int32_t adds) {
     const engine_functions *functions = current_isa()->engine;
     double best = 0;
     for (int i = 0; functions->peak && i < 20; i++) {
-        double rate = functions->peak(200000, system_thread_clock);
+        double rate = functions->peak(200000, adds, system_thread_clock);
         best = rate > best ? rate : best;
     }
     return best;

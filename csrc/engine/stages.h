@@ -110,7 +110,7 @@ typedef struct {
      * -32768. */
     int64_t (*head)(const int16_t *token, const int16_t *weight, int64_t padded);
     /* Multiplications and additions per nanosecond at best; NULL where nobody knows. */
-    double (*peak)(int64_t rounds, int64_t (*clock)(void));
+    double (*peak)(int64_t rounds, int adds, int64_t (*clock)(void));
 } engine_functions;
 
 /* The stream is kept within -limit..limit - 1. */

@@ -73,9 +73,12 @@ static void fill_table(int64_t heads, int64_t bits, affinities *a) {
         for (int64_t nearest = 0; nearest < a->distances; nearest++) {
             if (nearest && a->row[head * a->distances + nearest] == a->row[head * a->distances + nearest - 1]) continue;
             uint16_t *row = table + a->row[head * a->distances + nearest] * a->distances;
-            for (int64_t i = 0; i < a->distances; i++) {
+            /* No key is nearer than the nearest, and nothing is left of a mantissa that is cut by more than its bits.
+             */
+            for (int64_t i = nearest; i < a->distances; i++) {
                 int64_t cut = exponent[i] - exponent[nearest] + MANTISSA_BITS - bits;
-                cut = cut < 1 ? 1 : cut > MAX_SHIFT ? MAX_SHIFT : cut;
+                if (cut > MANTISSA_BITS) break;
+                cut = cut < 1 ? 1 : cut;
                 const int64_t affinity = (int64_t)((mantissa[i] + (UINT64_C(1) << (cut - 1))) >> cut);
                 row[i] = (uint16_t)(affinity < most ? affinity : most);
             }

@@ -109,9 +109,21 @@ static void copy_items(void *out, const unsigned char *bytes, int64_t count, int
 #endif
 }
 
-/* One row of six-bit weights; 0, or the rule that it breaks. */
+/* One row of six-bit weights; 0, or the rule that it breaks. Whole fours are spread over the bytes of a word, whose
+ * sign bits are then copied upwards; a weight of -32 leaves a byte of `found` without its highest bit. */
 static int32_t unpack_row(const unsigned char *bytes, int64_t columns, int8_t *out) {
-    for (int64_t at = 0; at < columns; at += 4, bytes += 3) {
+    const uint32_t signs = UINT32_C(0x20202020);
+    uint32_t found = UINT32_MAX;
+    int64_t at = 0;
+    for (; at + 4 <= columns; at += 4, bytes += 3) {
+        const uint32_t all = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16;
+        const uint32_t fours = (all & 0x3f) | (all << 2 & 0x3f00) | (all << 4 & 0x3f0000) | (all << 6 & 0x3f000000);
+        const uint32_t weights = fours | (fours & signs) << 1 | (fours & signs) << 2;
+        found &= (fours ^ signs) + UINT32_C(0x7f7f7f7f);
+        for (int i = 0; i < 4; i++) out[at + i] = (int8_t)(uint8_t)(weights >> 8 * i);
+    }
+    if (~found & UINT32_C(0x80808080)) return 38;
+    for (; at < columns; at += 4, bytes += 3) {
         const unsigned all = bytes[0] | (unsigned)bytes[1] << 8 | (unsigned)bytes[2] << 16;
         for (int i = 0; i < 4; i++) {
             const int low = all >> 6 * i & 63, weight = low < 32 ? low : low - 64;

@@ -6,7 +6,6 @@ A network is built from its configuration alone, and every packed model holds on
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -254,6 +253,8 @@ def preset(name: str, **changes: Any) -> LapisConfig:
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """'did you mean X? ' for an unknown word, or nothing when no allowed word is close."""
+    import difflib  # only errors need it
+
     close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}? " if close else ""
 
@@ -274,7 +275,7 @@ def _check_choices(config: LapisConfig) -> None:
             raise LapisError(f"{switch}={getattr(config, switch)!r} must be true or false")
     if not isinstance(config.coding, CodingByPoint):
         raise LapisError(f"coding={config.coding!r} must be CodingByPoint")
-    for point, coding in dataclasses.asdict(config.coding).items():
+    for point, coding in vars(config.coding).items():
         if coding not in get_args(Coding):
             raise LapisError(f"coding.{point}={coding!r} is unknown; use {_either(get_args(Coding))}")
 
@@ -282,7 +283,7 @@ def _check_choices(config: LapisConfig) -> None:
 def _check_min_code(config: LapisConfig) -> None:
     if not isinstance(config.min_code, MinCodeByPoint):
         raise LapisError(f"min_code={config.min_code!r} must be MinCodeByPoint")
-    for point, value in dataclasses.asdict(config.min_code).items():
+    for point, value in vars(config.min_code).items():
         per_block = isinstance(value, tuple)
         if per_block and len(value) != config.depth:
             raise LapisError(

@@ -7,7 +7,6 @@ does not do is done here: a file must have the hash under which the hub announce
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -120,6 +119,8 @@ def _checked(source: str, path: Path) -> Path:
 
 def _hash(path: Path, digits: int) -> str:
     """SHA-256 for large files; for others that of git, which hashes the size too."""
+    import hashlib  # only downloads need it
+
     state = hashlib.sha256() if digits == 64 else hashlib.sha1(b"blob %d\0" % path.stat().st_size)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -256,6 +255,8 @@ def _decide() -> Library:
             raise LapisError(f"LAPIS_KERNELS={named} does not load: {error}; unset it to use the own build") from None
         missing = isinstance(error, FileNotFoundError)
         reason = "the package was installed without a C compiler" if missing else f"the library does not load: {error}"
+        import logging
+
         logging.getLogger("lapis").warning(
             "lapis runs without its native kernels (%s); numpy and torch give the same answers, more slowly", reason
         )

@@ -214,11 +214,13 @@ def decode_image(data: bytes, where: str) -> Pixels:
 
 def _formats(data: bytes) -> tuple[str, ...]:
     """The formats that are tried; HEIF where a plugin such as pillow-heif is there for it."""
-    if image_format(data[:16]) in ("JPEG", "PNG"):
-        return ("JPEG", "PNG")  # the other plugins of Pillow are slow to import
+    if (found := image_format(data[:16])) in ("JPEG", "PNG", "WebP"):
+        if found == "WebP":
+            from PIL import WebPImagePlugin  # noqa: F401 - by itself: all plugins of Pillow are slow to import
+        return (found.upper(),)
     Image.init()
     known = tuple(name for name in FORMATS if name in Image.OPEN)
-    if image_format(data[:16]) != "HEIC":
+    if found != "HEIC":
         return known
     try:
         from pillow_heif import register_heif_opener

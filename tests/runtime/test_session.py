@@ -245,3 +245,14 @@ def test_what_holds_no_image_is_one_clear_error(session: Session) -> None:
             session.run(bad)
     with pytest.raises(LapisError, match="mode 'rb'"):
         session.run(io.StringIO("text"))  # type: ignore[arg-type]
+
+
+def test_a_first_answer_loads_nothing_that_it_does_not_use() -> None:
+    script = (
+        "import sys; from lapis import Session; from lapis.assets import FOLDER\n"
+        "Session('lapis_tiny.imagenet').predict(FOLDER / 'photos' / 'cat.webp')\n"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    slow = {"csv", "difflib", "hashlib", "safetensors", "torch", "PIL.TiffImagePlugin", "PIL.AvifImagePlugin"}
+    assert not slow & set(loaded)

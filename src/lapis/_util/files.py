@@ -5,11 +5,9 @@ JSON that others may have written is read here too.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -132,7 +130,7 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
     try:
         with new_folder(path.parent):
             # A short name, so that it fits wherever the final one does.
-            advice, temporary = "the old file is unchanged", path.parent / f"{PARTIAL}{secrets.token_hex(8)}"
+            advice, temporary = "the old file is unchanged", path.parent / f"{PARTIAL}{os.urandom(8).hex()}"
             try:
                 # Opened as new, with the permissions that the user's umask gives.
                 with temporary.open("xb") as file:
@@ -166,6 +164,8 @@ def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
 
     A word that a spreadsheet would run as a formula, such as the file name `=1+1.png`, gets an apostrophe before it.
     """
+    import csv  # few need it, and it takes a while
+
     text = io.StringIO()
     writer = csv.DictWriter(text, columns if columns is not None else list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,6 +86,8 @@ class SplitImages:
 
     def fingerprint(self) -> str:
         """Changes if an image is added, removed, replaced by one of another size, or moved to another class or part."""
+        import hashlib  # only own images need it
+
         digest = hashlib.sha256()
         for part in (self.train, self.held_out):
             for path, label in zip(part.paths, part.labels, strict=True):
@@ -143,6 +144,8 @@ def _split(images: FileImages) -> tuple[FileImages, FileImages]:
 
     So the choice is always the same, and an image stays where it is when a few others are added.
     """
+    import hashlib
+
     held = np.zeros(len(images), bool)
     hashes = [hashlib.sha256(path.name.encode(errors="replace")).digest() for path in images.paths]
     for label in range(len(images.classes)):

@@ -6,12 +6,11 @@ of each class.
 
 from __future__ import annotations
 
-import csv
-from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 
+from lapis.assets import FOLDER
 from lapis.data.cifar import SIDE, Split
 from lapis.data.images import ArrayImages
 from lapis.errors import LapisError
@@ -26,10 +25,10 @@ SAMPLE = "sample:"
 
 def packaged_images(split: Split = "test") -> ArrayImages:
     """The packaged images (n, 32, 32, 3) of CIFAR-10, for demonstrations and tests."""
-    assets, name = files("lapis") / "assets", "cifar10_test_slice" if split == "test" else "cifar10_train_sample"
-    picture = decode_image((assets / f"{name}.webp").read_bytes(), f"{name}.webp")
+    name = "cifar10_test_slice" if split == "test" else "cifar10_train_sample"
+    picture = decode_image((FOLDER / f"{name}.webp").read_bytes(), f"{name}.webp")
     tiles = picture.reshape(-1, SIDE, TILES, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
-    digits = (assets / f"{name}.labels").read_text().strip()
+    digits = (FOLDER / f"{name}.labels").read_text().strip()
     labels = np.array([int(digit) for digit in digits])
     return ArrayImages(np.ascontiguousarray(tiles), labels, CIFAR10_CLASSES)
 
@@ -53,7 +52,9 @@ class Photo(NamedTuple):
 
 def load_photos() -> list[Photo]:
     """The packaged photographs; CREDITS.csv beside them has authors and licences."""
-    folder = files("lapis") / "assets" / "photos"
+    import csv  # few need it, and it takes a while
+
+    folder = FOLDER / "photos"
     rows = csv.DictReader((folder / "CREDITS.csv").read_text(encoding="utf-8").splitlines())
     return [
         Photo(

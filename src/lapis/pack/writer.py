@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save as to_safetensors
 
 from lapis._util.files import write_atomically
 from lapis.deploy import schema
@@ -41,4 +40,6 @@ def pack(network: Network) -> bytes:
     kept = {name: value for name, value in description.items() if value or not known[name].optional}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     # One metadata key only, because the library does not guarantee an order of several.
+    from safetensors.numpy import save as to_safetensors  # readers do without
+
     return to_safetensors(tensors, metadata={schema.METADATA_KEY: text})
