@@ -68,7 +68,7 @@ def command(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """energy.Estimate the energy per image: operations are counted, priced and summed under a convention.
+    """Estimate the energy per image: operations are counted, priced and summed under a convention.
 
     MODEL is a preset, priced as deployed (W6, power-of-two rows), or a trained or packed model. For a run, the
     activities of its last test are used; for others they are measured on --data, or on the packaged images.

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lapis import models, pack
 from lapis._util.files import read_json, remove_unfinished, write_atomically, write_text
 from lapis._util.progress import Display
-from lapis.config import DEPLOYED_BITS, LapisConfig
+from lapis.config import AFFINITY_BITS, DEPLOYED_BITS, LapisConfig
 from lapis.convert.torch_executor import DeployedEvaluator
 from lapis.data.images import FileImages, Images
 from lapis.data.loader import Augment, TestBatches
@@ -340,8 +340,12 @@ def _goals(goal: float | None) -> Sparsity:
 
 
 def deployed_config(dense: LapisConfig) -> LapisConfig:
-    """The deployed network of the dense one's shape: signed codes, power-of-two rows, spiking readout, 6 bits."""
-    return dense.replace(quantize=True, relation="laplacian", coding=SIGNED).deployed(DEPLOYED_BITS)
+    """The deployed network of the dense one's shape: signed codes, power-of-two rows, spiking readout, 6 bits.
+
+    Affinities stay wide: narrowed to 5 bits, a network of 197 tokens lost 2.4 points (docs/results.md).
+    """
+    signed = dense.replace(quantize=True, relation="laplacian", coding=SIGNED, affinity_bits=AFFINITY_BITS)
+    return signed.deployed(DEPLOYED_BITS)
 
 
 def _measure(

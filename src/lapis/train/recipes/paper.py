@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lapis.config import preset
+from lapis.config import AFFINITY_BITS, preset
 from lapis.data.loader import Augment
 from lapis.train.recipe import Data, Distill, Optim, Recipe
 
@@ -104,7 +104,9 @@ def _cifar100(recipe: Recipe) -> Recipe:
 def _pow2(exact: Recipe, start: str) -> Recipe:
     """The paper's recovery: 10 epochs, batch 108, lr 2e-5, no warm-up. It says so for ImageNet; CIFAR has the same."""
     optim = replace(exact.optim, lr=2e-5, batch=108, epochs=10, warmup_epochs=0)
-    return replace(exact, model=exact.model.replace(row_scale="pow2", readout="spikes"), start=start, optim=optim)
+    # The paper rounds no affinity; 15 bits are the nearest that is deployed.
+    model = exact.model.replace(row_scale="pow2", readout="spikes", affinity_bits=AFFINITY_BITS)
+    return replace(exact, model=model, start=start, optim=optim)
 
 
 def _w6(exact: Recipe, start: str) -> Recipe:
