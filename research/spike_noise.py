@@ -1,10 +1,11 @@
 """Accuracy under noisy spike times: `python research/spike_noise.py lapis_tiny.cifar10=DIR lapis_tiny.imagenet=DIR`.
 
-Each word names a network and the folder of its test images. A spike comes early or late by up to some steps, or is
-lost (`lapis.deploy.noise`), at every point. Networks run in torch with the same noise on their codes, which is the same
-thing: the first image is compared with the spiking simulator, bit for bit, where that runs the relation. So a plain
-quantized network, one with relation `dot`, takes the same noise and can stand beside the others as one more word.
-Writes OUT.csv and OUT.png; a row that OUT.csv has already is not computed again.
+Each word names a network (a file goes by its own name) and the folder of its test images. A spike comes early or late
+by up to some steps, or is lost (`lapis.deploy.noise`), at every point. Networks run in torch with the same noise on
+their codes, which is the same thing: the first image is compared with the spiking simulator, bit for bit, where that
+runs the relation. So a plain quantized network, one with relation `dot`, takes the same noise and can stand beside the
+others as one more word. Writes OUT.csv and OUT.png, of the networks named; a row that OUT.csv has already is not
+computed again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,13 @@ def measure(name: str, folder: Path, count: int, seed: int, known: list[dict[str
     images, _ = match_classes(open_images(folder, "test"), opened.class_names, network.config.classes)
     images = spread(images, count)
     for jitter, drop in LEVELS:
-        key = {"model": name, "jitter": str(jitter), "drop": str(drop), "seed": str(seed), "images": str(len(images))}
+        key = {
+            "model": Path(name).name.removesuffix(".safetensors"),
+            "jitter": str(jitter),
+            "drop": str(drop),
+            "seed": str(seed),
+            "images": str(len(images)),
+        }
         found = next((row for row in known if key.items() <= row.items()), None)
         if found is None:
             right = count_right(network, Noise(jitter, drop, seed), resized_batches(images, network.preprocess, BATCH))
@@ -129,12 +136,14 @@ def main() -> None:
     torch.set_num_threads(1)
     table = asked.out.with_suffix(".csv")
     known = list(csv.DictReader(table.read_text().splitlines())) if table.is_file() else []
+    rows: list[dict[str, str]] = []
     for word in asked.networks:
         name, _, folder = word.partition("=")
         for row in measure(name, Path(folder), asked.images, asked.seed, known):
-            known = [old for old in known if old != row] + [row]
-            write_text(table, csv_text(known, COLUMNS))
-    draw(known, asked.out.with_suffix(".png"))
+            rows.append(row)
+            write_text(table, csv_text([*rows, *(old for old in known if old not in rows)], COLUMNS))
+    write_text(table, csv_text(rows, COLUMNS))
+    draw(rows, asked.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":
