@@ -107,7 +107,7 @@ class Agreement:
     def add(self, expected: Watched, seen: Watched, labels: Any) -> None:
         """Compare one batch; an executor that gives no codes is judged by its logits."""
         (logits, trace), (other_logits, other_trace) = expected, seen
-        if other_trace and set(trace) != set(other_trace):
+        if other_trace.codes and trace.codes.keys() != other_trace.codes.keys():
             raise LapisError(f"{self.name} measured other points than the integer model")
         for block, point in sorted(other_trace, key=lambda key: (key[0], POINTS.index(key[1]))):
             self._compare(block, point, trace[block, point], other_trace[block, point])
