@@ -50,6 +50,9 @@ def designs(parameters: Mapping[str, int]) -> dict[str, tuple[int, list[LaneUse]
             [LaneUse("temporal", keys, 1), LaneUse("fired", 2, 2), *affinity,
              LaneUse("events", pairs, channels), *ends],
         ),
+        "dot product of the same codes, affinities as ours": (
+            1, [LaneUse("dot", keys, 1), *affinity, LaneUse("value", pairs, few), *ends],
+        ),
         "dot product of the same codes, no softmax": (
             1, [LaneUse("dot", keys, 1), LaneUse("value dot", pairs, few), *ends],
         ),
