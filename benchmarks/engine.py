@@ -5,10 +5,12 @@ python -m benchmarks.engine --model lapis_tiny.imagenet --beside deit_tiny.safet
 python -m benchmarks.engine --shape small --engine lapis,torch
 python -m benchmarks.engine --shape tiny --engine lapis,lapis_dot --threads 1 --batch 1
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
+python -m benchmarks.engine --limit --shape small
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import tempfile
 import time
@@ -39,16 +41,17 @@ from benchmarks.common import (
 )
 from benchmarks.contenders import CONTENDERS, OURS, SPARSE, SPARSE_DENSE, Workload
 from benchmarks.load import beside_load
-from benchmarks.networks import SHAPES
+from benchmarks.networks import SHAPES, quiet_network, random_images
 from benchmarks.workers import BenchLog, prepare, workers
-from lapis import Session, models
+from lapis import Session, models, native
 from lapis.data.packaged import packaged_images
 from lapis.preprocess import Pixels
+from lapis.runtime.engine import STAGES, Engine
 
 # How many times longer than lapis an engine should take.
 TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
 # Enough for a 95th percentile, and for medians of ratios.
-MODEL_ROUNDS, RIVAL_ROUNDS = 200, 15
+MODEL_ROUNDS, RIVAL_ROUNDS, LIMIT_ROUNDS = 200, 15, 30
 WARM_UP = 3
 DECODE = (0, 1)
 
@@ -235,7 +238,66 @@ def compare_engines(
         )
 
 
+@dataclass(frozen=True)
+class LimitRow:
+    """One stage of one image on one thread: processor time, its share of the image, and how near the limit it is.
+
+    The limit is the multiplications per second of this core in the instruction of the linear layers, from registers,
+    measured in the same rounds. `of_limit` is the stage's share of it; `of_limit_with_adds` is that of the limit with
+    the additions that the instruction set needs besides. Above one, a layer was driven by its events.
+    """
+
+    network: str
+    isa: str
+    stage: str
+    ms: float
+    share: float
+    of_limit: float | None = None
+    of_limit_with_adds: float | None = None
+
+
+def limits_of(shape: str, model: str | None, rounds: int) -> Iterator[LimitRow]:
+    """Every stage of a packed file, or of the shape's quiet network, on each instruction set in turns."""
+    made = models.load(model).packed if model else None
+    config = made.config if made else SHAPES[shape]
+    found, pixels = made or quiet_network(config), random_images(config, 1)
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    for isa in native.isas():
+        with native.force(isa):
+            if _peak(isa, 0):
+                calls[isa, "stages"] = partial(Engine(found).profile, pixels)
+                calls |= {(isa, name): partial(_peak, isa, adds) for adds, name in enumerate(("limit", "with adds"))}
+    turns = take_turns(calls, rounds)
+    width, hidden = config.width, config.hidden
+    layers = {"qkv": 3 * width * width, "proj": width * width, "fc1": width * hidden, "fc2": width * hidden}
+    products = {stage: config.depth * config.tokens * layers.get(stage, 0) for stage in STAGES}
+    groups = {stage: (stage,) for stage in STAGES} | {
+        "linear layers": tuple(layers),
+        "the rest": tuple(stage for stage in STAGES if stage not in layers),
+        "all": STAGES,
+    }
+    for isa in dict.fromkeys(isa for isa, _ in calls):
+        spent = {stage: median(turn[stage] for turn in turns[isa, "stages"]) for stage in STAGES}
+        limit, with_adds = (max(turns[isa, name]) for name in ("limit", "with adds"))
+        for name, stages in groups.items():
+            took, done = sum(spent[stage] for stage in stages), sum(products[stage] for stage in stages)
+            of_limit = done / took if done and name != "all" else None
+            yield LimitRow(
+                model or shape, isa, name, round(took / 1e6, 3), round(took / sum(spent.values()), 3),
+                of_limit and round(of_limit / limit, 3), of_limit and round(of_limit / with_adds, 3),
+            )  # fmt: skip
+
+
+def _peak(isa: str, adds: int) -> float:
+    """Products per nanosecond at best, with or without the additions besides."""
+    with native.force(isa):
+        peak = native.library().lapis_engine_peak
+        peak.restype = ctypes.c_double
+        return float(peak(adds))
+
+
 @click.command()
+@click.option("--limit", "limited", is_flag=True, help="Each stage beside the multiplier's limit, on one thread.")
 @click.option("--model", help="Time this packed file, packaged name or run, instead of comparing engines.")
 @click.option("--beside", "dense", default="", help="With --model: time this dense network in PyTorch too.")
 @click.option("--low-memory", is_flag=True, help="With --model: weights stay in 6 bits.")
@@ -259,21 +321,30 @@ def compare_engines(
 )  # fmt: skip
 @output_options
 def command(
-    model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...],
+    limited: bool, model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...],
     threads: tuple[int, ...], batches: tuple[int, ...], load: float, rounds: int | None, as_json: bool,
     out: Path | None,
 ) -> None:  # fmt: skip
     """Time the deployed engine on a packed file, or beside other engines.
 
-    With --model: milliseconds per image (p50 and p95), warm, decoding apart. Without: PyTorch, ONNX Runtime and
-    OpenVINO on the dense network of the same shape, every engine in its own process, all in turns. The sparse network
-    fires as the paper's figures imply, with the layers that the engine chooses and with dense layers only.
+    With --model: milliseconds per image (p50 and p95), warm, decoding apart. With --limit: where the time of one image
+    goes, and which share of the multiplications per second that this core can do each layer reaches. Without either:
+    PyTorch, ONNX Runtime and OpenVINO on the dense network of the same shape, every engine in its own process, all in
+    turns. The sparse network fires as the paper's figures imply, with the layers that the engine chooses and with dense
+    layers only.
 
     \b
     Example:
       python -m benchmarks.engine --model lapis_tiny.cifar10 --threads 1,2 --batch 1,8
       python -m benchmarks.engine --shape small --threads 1 --batch 1 --engine lapis,torch
     """
+    if limited:
+        require_kernels()
+        limits = [
+            row for shape in shapes[: 1 if model else None] for row in limits_of(shape, model, rounds or LIMIT_ROUNDS)
+        ]
+        deliver("limit", machine(), limits, as_json, out)
+        return
     if model is not None:
         rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory, dense)
         deliver("model", machine(), rows, as_json, out)

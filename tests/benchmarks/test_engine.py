@@ -115,6 +115,17 @@ def test_beside_a_load_every_number_of_threads_is_compared_with_one() -> None:
 
 
 @pytest.mark.usefixtures("needs_kernels")
+def test_every_stage_is_held_against_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command, ["--limit", "--model", "lapis_tiny.cifar10", "--rounds", "1", "--json"]) == EXIT_OK
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["isa"] for row in rows if row["stage"] == "all"] == [isa for isa in native.isas() if isa != "scalar"]
+    for row in rows:
+        linear = row["stage"] in ("qkv", "proj", "fc1", "fc2", "linear layers")
+        assert (row["of_limit"] is not None) == (row["of_limit_with_adds"] is not None) == linear
+        assert row["ms"] >= 0
+
+
+@pytest.mark.usefixtures("needs_kernels")
 def test_a_race_of_engines_that_are_all_missing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
