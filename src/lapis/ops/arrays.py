@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from lapis.errors import LapisError
@@ -17,15 +17,14 @@ def is_tensor(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def of_arrays_or_tensors(reference: Callable[..., Any], variant: str) -> Callable[..., Any]:
-    """`reference` for arrays; for tensors, the function of the same name in the module `variant` beside it."""
+def of_arrays_or_tensors(reference: Callable[..., Any], of_tensors: Callable[[], ModuleType]) -> Callable[..., Any]:
+    """`reference` for arrays; for tensors, the function of its name in a module that is imported by then."""
 
     @wraps(reference)
     def operation(*arguments: Any, **options: Any) -> Any:
         if not any(map(is_tensor, (*arguments, *options.values())[:1])):
             return reference(*arguments, **options)
-        module = import_module(f"{reference.__module__.rpartition('.')[0]}.{variant}")
-        return getattr(module, reference.__name__)(*arguments, **options)
+        return getattr(of_tensors(), reference.__name__)(*arguments, **options)
 
     return operation
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from lapis import native
 from lapis.config import RowScale
 from lapis.ops.arrays import check_pair, check_values
+from lapis.ops.attention.eager import attention_spikes as attention_spikes
 from lapis.ops.attention.reference import check_heads, float_tables
 from lapis.ops.distance.torch_native import l1_distance
 from lapis.ops.gpu.choice import served_by_triton

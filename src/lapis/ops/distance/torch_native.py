@@ -10,6 +10,7 @@ from torch import Tensor
 from lapis import native
 from lapis.ops.arrays import check_pair
 from lapis.ops.distance import eager
+from lapis.ops.distance.eager import squared_distance as squared_distance
 from lapis.ops.tensors import as_kernel_tensor, record, served_natively, threads
 
 
