@@ -18,6 +18,6 @@ for answers in session.predict_each(["photo.jpg", "other.jpg"], top_k=1):
 rule: lapis.Preprocess = model.preprocess
 names: dict[str, str] = lapis.list_models()
 try:
-    session.nothing  # type: ignore[attr-defined]  # both must see that there is no such thing
+    print(session.nothing)  # type: ignore[attr-defined]  # both must see that there is no such thing
 except lapis.LapisError as error:
     print(error)
