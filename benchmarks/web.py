@@ -152,14 +152,14 @@ def write_networks(network: Network, weights: Path | None, folder: Path) -> None
     write_onnx(model.eval(), config, folder)
 
 
-def check_answers(answers: dict[str, list[str]], folder: Path, image: Any, noise: npt.NDArray[np.float32]) -> None:
+def check_answers(answers: dict[str, list[str]], folder: Path, image: Any, noise: npt.NDArray[Any]) -> None:
     """Integers must be the session's; those of DeiT-Ti must be close to those of ONNX Runtime outside the browser."""
     expected = np.char.mod("%d", Session(folder / LAPIS_FILE).run_integers(image)[0]).tolist()
     for name in (OURS, PLAIN, SAME):
         if answers[name] != expected:
             raise LapisError(f"{name} gives other logits than the session; do not use its times")
     for name, file in ((INT8, ONNX_INT8_FILE), (FLOAT, ONNX_FILE)):
-        theirs = open_session(str(folder / file)).run(None, {"images": noise})[0][0]
+        theirs = open_session((folder / file).read_bytes()).run(None, {"images": noise})[0][0]
         if not np.corrcoef(theirs, np.array(answers[name], float))[0, 1] > LEAST_CORRELATION:
             raise LapisError(f"{name} gives other logits than onnxruntime; do not use its times")
 
@@ -202,8 +202,11 @@ def measure(network: Network, weights: Path | None, folder: Path, rounds: int) -
         opened = page.evaluate(OPEN, given)
         report(f"Chromium {browser.version}, {RIVAL}; {OURS} uses {opened['engine']}")
         check_answers(opened["answers"], folder, image, noise)
-        calls = {name: functools.partial(page.evaluate, "(name) => turns[name]()", name) for name in names}
-        times = take_turns({**calls, **dict([native_turn(folder, image)])}, rounds)
+        calls: dict[str, Callable[[], float]] = {
+            name: functools.partial(page.evaluate, "(name) => turns[name]()", name) for name in names
+        }
+        calls |= [native_turn(folder, image)]
+        times = take_turns(calls, rounds)
     rows = []
     for name, taken in times.items():
         low, middle, high = (round(value, 2) for value in quartiles(taken))

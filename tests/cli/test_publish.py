@@ -64,7 +64,9 @@ def test_onnx_takes_pixel_values_and_gives_the_integers_of_the_session(published
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'lapis-snn[onnx]'")
     # Every byte in every channel, among them the ends, where rounding errors would go beyond.
     images = np.random.default_rng(1).permutation(np.arange(12 * 192) % 256).astype(np.uint8).reshape(12, 8, 8, 3)
-    values = ((images / np.float32(255) - np.float32(RULE.mean)) / np.float32(RULE.std)).transpose(0, 3, 1, 2)
+    values = ((images / np.float32(255) - np.array(RULE.mean, np.float32)) / np.array(RULE.std, np.float32)).transpose(
+        0, 3, 1, 2
+    )
     file = runtime.InferenceSession(published / "onnx" / "model.onnx")
     found = file.run(["integer_logits"], {"pixel_values": values.astype(np.float32)})[0]
     np.testing.assert_array_equal(found, Session(published / "packed.safetensors").run_integers(images))
