@@ -20,6 +20,27 @@ __all__ = ["BaseFirstSpikeNode", "FirstSpikeNode", "counting_rules", "integrate"
 
 def integrate(x_seq: Tensor) -> Tensor:
     r"""
+    **API Language** - :ref:`中文 <integrate-cn>` | :ref:`English <integrate-en>`
+
+    ----
+
+    .. _integrate-cn:
+
+    * **中文**
+
+    ``I += x[n], V += I`` 在最后一步之后的电压：:math:`\sum_n (T - n) x[n]`。
+
+    :param x_seq: 电流或脉冲，形状为 ``[T, ...]``
+    :type x_seq: torch.Tensor
+    :return: 电压，形状为 ``[...]``
+    :rtype: torch.Tensor
+
+    ----
+
+    .. _integrate-en:
+
+    * **English**
+
     The voltage after the last step of ``I += x[n], V += I``: :math:`\sum_n (T - n) x[n]`.
 
     :param x_seq: currents or spikes with shape ``[T, ...]``
@@ -34,6 +55,32 @@ def integrate(x_seq: Tensor) -> Tensor:
 
 def spike_train(codes: Tensor, T: int, signed: bool = False) -> Tensor:
     r"""
+    **API Language** - :ref:`中文 <spike_train-cn>` | :ref:`English <spike_train-en>`
+
+    ----
+
+    .. _spike_train-cn:
+
+    * **中文**
+
+    将编码表示为首脉冲：编码 ``z > 0`` 在第 ``T - z`` 步发放一个脉冲。脉冲序列可微；用 :func:`integrate` 读出时，
+    编码的梯度原样返回。
+
+    :param codes: 整数编码，取值 ``0..T``；若 ``signed`` 为 ``True``，取值 ``-T..T``。形状为 ``[..., n]``
+    :type codes: torch.Tensor
+    :param T: 窗口的步数
+    :type T: int
+    :param signed: 编码 ``-z`` 是否由 ON 神经元旁的 OFF 神经元发放
+    :type signed: bool
+    :return: 取值 0 和 1 的脉冲，形状为 ``[T, ..., n]``；若 ``signed`` 为 ``True``，形状为 ``[T, ..., 2 n]``
+    :rtype: torch.Tensor
+
+    ----
+
+    .. _spike_train-en:
+
+    * **English**
+
     Codes as first spikes: a code ``z > 0`` fires once, at step ``T - z``. The train is differentiable, and whoever
     reads it by :func:`integrate` sends the gradient of the codes back unchanged.
 
@@ -96,6 +143,7 @@ class BaseFirstSpikeNode(base.MemoryModule):  # type: ignore[misc]
         :type signed: bool
         :param step_mode: 步进模式，``'s'`` 或 ``'m'``
         :type step_mode: str
+        :raises ValueError: 当 ``T`` 不是正整数时抛出
 
         ----
 
@@ -115,8 +163,11 @@ class BaseFirstSpikeNode(base.MemoryModule):  # type: ignore[misc]
         :type signed: bool
         :param step_mode: the step mode, ``'s'`` or ``'m'``
         :type step_mode: str
+        :raises ValueError: raised when ``T`` is not a positive integer
         """
         super().__init__()
+        if not isinstance(T, int) or T < 1:
+            raise ValueError(f"T must be a positive integer, but got {T!r}.")
         self.T, self.signed, self.step_mode = T, signed, step_mode
         self.register_memory("current", 0.0)
         self.register_memory("voltage", 0.0)
@@ -151,9 +202,7 @@ class BaseFirstSpikeNode(base.MemoryModule):  # type: ignore[misc]
     ) -> tuple[tuple[Tensor, ...], tuple[Any, ...]]:
         (x_seq,) = inputs
         if x_seq.dim() < 2 or x_seq.shape[0] != self.T:
-            raise ValueError(
-                f"x_seq has shape {tuple(x_seq.shape)}; the first axis is time and must have {self.T} steps"
-            )
+            raise ValueError(f"x_seq must have shape [{self.T}, ...] with time first, but got {tuple(x_seq.shape)}.")
         return (spike_train(self.codes_of(integrate(x_seq)), self.T, self.signed),), states
 
     def extra_repr(self) -> str:
@@ -198,6 +247,15 @@ class FirstSpikeNode(BaseFirstSpikeNode):
         :type min_code: int
         :param step_mode: 步进模式，``'s'`` 或 ``'m'``
         :type step_mode: str
+        :raises ValueError: 当 ``min_code`` 不在 ``1..T`` 内时抛出
+
+        代码示例：
+
+        .. code-block:: python
+
+            net = nn.Sequential(layer.Linear(16, 32, bias=False), FirstSpikeNode(15, 32))
+            functional.set_step_mode(net, "m")
+            spikes = net((torch.rand(15, 4, 16) < 0.1).float())  # [15, 4, 32]
 
         ----
 
@@ -224,8 +282,19 @@ class FirstSpikeNode(BaseFirstSpikeNode):
         :type min_code: int
         :param step_mode: the step mode, ``'s'`` or ``'m'``
         :type step_mode: str
+        :raises ValueError: raised when ``min_code`` is not in ``1..T``
+
+        Code example:
+
+        .. code-block:: python
+
+            net = nn.Sequential(layer.Linear(16, 32, bias=False), FirstSpikeNode(15, 32))
+            functional.set_step_mode(net, "m")
+            spikes = net((torch.rand(15, 4, 16) < 0.1).float())  # [15, 4, 32]
         """
         super().__init__(T, signed, step_mode)
+        if not 1 <= min_code <= T:
+            raise ValueError(f"min_code must be in 1..{T}, but got {min_code!r}.")
         self.min_code = min_code
         self.log_step = nn.Parameter(torch.zeros(()))
         self.bias = nn.Parameter(torch.zeros(neurons))
@@ -245,6 +314,26 @@ class FirstSpikeNode(BaseFirstSpikeNode):
 
 def counting_rules() -> dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Any], int]]:
     r"""
+    **API Language** - :ref:`中文 <counting_rules-cn>` | :ref:`English <counting_rules-en>`
+
+    ----
+
+    .. _counting_rules-cn:
+
+    * **中文**
+
+    用于 :class:`SynOpCounter` 与 :class:`ACCounter` 的 ``extra_rules``，每个脉冲经过每个突触计一次：在两组编码的 l1
+    距离中，``q`` 的一个脉冲到达所有键，``k`` 的一个脉冲到达所有查询。
+
+    :return: ``torch.cdist`` 的规则，只统计 ``p=1``
+    :rtype: dict
+
+    ----
+
+    .. _counting_rules-en:
+
+    * **English**
+
     Rules for ``extra_rules`` of :class:`SynOpCounter` and :class:`ACCounter`, which count one per spike and synapse: in
     the l1 distance of two sets of codes a spike of ``q`` meets all keys, and a spike of ``k`` all queries.
 

@@ -73,9 +73,24 @@ def test_every_parameter_learns() -> None:
     assert again[0].initialized
 
 
-def test_a_window_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="the first axis is time and must have 5 steps"):
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"x_seq must have shape \[5, ...\] with time first, but got \(4, 1, 2\)"):
         FirstSpikeNode(5, 2, step_mode="m")(torch.zeros(4, 1, 2))
+    with pytest.raises(ValueError, match="T must be a positive integer, but got 0"):
+        FirstSpikeNode(0, 2)
+    with pytest.raises(ValueError, match=r"min_code must be in 1\.\.5, but got 6"):
+        FirstSpikeNode(5, 2, min_code=6)
+    with pytest.raises(ValueError, match="step_mode"):
+        FirstSpikeNode(5, 2, step_mode="x")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_states_have_the_type_of_the_input(dtype: torch.dtype) -> None:
+    node = FirstSpikeNode(3, 2).to(dtype)
+    for _ in range(4):
+        assert node(torch.rand(5, 2, dtype=dtype)).dtype == dtype
+    assert node.voltage.dtype == node.codes.dtype == dtype
+    assert node.step == 1
 
 
 def test_a_distance_counts_each_spike_and_each_token_that_it_meets() -> None:
