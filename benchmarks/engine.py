@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import click
@@ -70,6 +70,7 @@ class ModelRow:
     batch: int
     p50_ms: float
     p95_ms: float
+    mean_ms: float
     images_per_s: float
     decode_p50_ms: float | None = None
     decode_p95_ms: float | None = None
@@ -111,8 +112,9 @@ def time_model(
     rows = []
     for count, batch in turns:
         p50, p95 = _percentiles(turns[count, batch])
+        mean = round(fmean(turns[count, batch]), 4)
         if count < 0:
-            rows.append(ModelRow(dense, "torch fp32", -count, batch, p50, p95, round(1e3 / p50, 1)))
+            rows.append(ModelRow(dense, "torch fp32", -count, batch, p50, p95, mean, round(1e3 / p50, 1)))
             continue
         memory = sessions[count].memory()
         rows.append(
@@ -123,6 +125,7 @@ def time_model(
                 batch=batch,
                 p50_ms=p50,
                 p95_ms=p95,
+                mean_ms=mean,
                 images_per_s=round(1e3 / p50, 1),
                 decode_p50_ms=decode_p50,
                 decode_p95_ms=decode_p95,

@@ -1,12 +1,14 @@
 #include "pace.h"
 
-/* Runs of a trial, half of them at either size, and of one that fails at once; runs until the first trial, and the
- * least and the most between later ones. */
-enum { TRIAL = 16, SHORT_TRIAL = 4, SOON = 4, LATER = 64, LATEST = 1024 };
+/* Runs of a trial, half of them at either size, and of one that fails or is decided at once; runs until the first
+ * trial, and the least and the most between later ones. */
+enum { TRIAL = 16, SHORT_TRIAL = 4, SOON = 2, LATER = 64, LATEST = 1024 };
 /* The share of a run that threads may wait before a smaller team is tried. */
 static const double WAITED = 0.2;
 /* Noise decides nothing: a size on trial must be faster by this factor. */
 static const double FASTER = 0.95;
+/* And by this one to be taken at once: beside a busy process each run of too large a team costs several others. */
+static const double FAR_FASTER = 0.5;
 
 void pace_start(pace *p, int32_t threads) {
     *p = (pace){.most = threads, .size = threads, .patience = SOON, .later = LATER};
@@ -32,7 +34,8 @@ void pace_note(pace *p, double nanoseconds, double waited) {
     if (p->trial) {
         p->sums[trial_turn(p)] += nanoseconds;
         p->runs++;
-        if (p->runs == TRIAL || (p->runs == SHORT_TRIAL && p->sums[1] > p->sums[0])) end_trial(p);
+        const int decided = p->sums[1] > p->sums[0] || p->sums[1] < p->sums[0] * FAR_FASTER;
+        if (p->runs == TRIAL || (p->runs == SHORT_TRIAL && decided)) end_trial(p);
         return;
     }
     if (++p->runs < p->patience) return;

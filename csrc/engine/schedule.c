@@ -70,9 +70,11 @@ int32_t lapis_engine_run(lapis_engine *engine, const uint8_t *images, int64_t ba
     /* A run that all threads share tells whether all of them help. */
     const int shared = e->threads > 1 && !job.solo;
     job.members = shared ? pace_size(&e->pace) : e->threads;
-    const int64_t begin = system_clock();
+    const int64_t begin = system_clock(), worked = system_thread_clock();
     const int64_t joined = team_run(&job.team, run_member, &job, job.members);
-    const double wall = (double)(system_clock() - begin), waited = (double)(atomic_load(&job.slept) + joined);
-    if (shared) pace_note(&e->pace, wall / (double)batch, waited / wall);
+    const double wall = (double)(system_clock() - begin), asleep = (double)(atomic_load(&job.slept) + joined);
+    /* Where other processes want the cores too, the caller does not sleep and still does not run. */
+    const double idle = wall - (double)(system_thread_clock() - worked);
+    if (shared) pace_note(&e->pace, wall / (double)batch, (idle > asleep ? idle : asleep) / wall);
     return atomic_load(&job.status);
 }

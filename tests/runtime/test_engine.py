@@ -339,6 +339,10 @@ def test_beside_a_taken_core_a_team_shrinks_to_the_size_that_is_faster() -> None
     assert _sizes(500, (90.0, 50.0, 34.0, 80.0), (0.0, 0.0, 0.0, 0.5)).count(3) > 400
 
 
+def test_a_size_that_is_far_faster_is_taken_after_two_runs() -> None:
+    assert _sizes(60, (4.0, 30.0), (0.0, 0.9)).count(2) <= 4
+
+
 def test_a_team_that_waits_but_is_faster_stays() -> None:
     assert _sizes(500, (40.0, 30.0), (0.0, 0.4)).count(1) < 20
 
