@@ -49,7 +49,7 @@ def test_calls_take_turns() -> None:
     order: list[str] = []
     calls = {name: lambda name=name: order.append(name) for name in ("a", "b")}
     assert take_turns(calls, 2) == {"a": [None, None], "b": [None, None]}
-    assert order == ["a", "b", "a", "b"]
+    assert order == ["a", "b", "b", "a"]
 
 
 def test_a_call_that_fails_is_named_and_leaves_no_half_of_its_rounds() -> None:
