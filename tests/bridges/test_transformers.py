@@ -171,8 +171,9 @@ def test_a_student_has_the_backbone_of_every_family(family: str, images: Tensor,
     assert torch.equal(student.head.weight, model.classifier.weight[:, :WIDTH])
 
 
-def test_what_was_trained_there_keeps_its_tau_here(images: Tensor, tmp_path: Path) -> None:
-    model = make("vit")
+@pytest.mark.parametrize("family", ["vit", "deit", "dinov2"])
+def test_what_was_trained_there_keeps_its_tau_here(family: str, images: Tensor, tmp_path: Path) -> None:
+    model = make(family)
     calibrate(model, images)
     model.save_pretrained(tmp_path)
     ours = lapis.load(tmp_path).torch()
