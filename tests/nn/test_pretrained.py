@@ -83,12 +83,19 @@ def test_timm_backbones_give_the_same_logits_on_random_weights(
         )
 
 
-def test_a_distilled_deit_of_timm_gives_the_mean_of_its_two_classifiers(timm: ModuleType) -> None:
+def test_a_distilled_deit_of_timm_gives_the_mean_of_its_two_classifiers(timm: ModuleType, tmp_path: Path) -> None:
     torch.manual_seed(0)
     theirs = _random(timm.create_model("deit_tiny_distilled_patch16_224", depth=2, img_size=64, num_classes=5))
     images = _images(2, 64)
     with torch.no_grad():
         torch.testing.assert_close(load_backbone(theirs)(images), theirs(images), rtol=0, atol=LOGITS_ATOL)
+        features = {name: one for name, one in theirs.state_dict().items() if not name.startswith("head")}
+        save_file(features, tmp_path / "headless.safetensors")
+        student = load_backbone(tmp_path / "headless.safetensors", load_backbone(theirs).config)
+        assert torch.equal(student.pos_embed[:, 1:], theirs.pos_embed[:, 2:])
+        save_file(features | {"pos_embed": torch.zeros(18)}, tmp_path / "damaged.safetensors")
+        with pytest.raises(LapisError, match="distillation token do not fit"):
+            load_backbone(tmp_path / "damaged.safetensors")
     # At another size the positions of the patches are interpolated, the two tokens keep theirs.
     assert load_backbone(theirs, image_size=96)(_images(1, 96)).shape == (1, 5)
 

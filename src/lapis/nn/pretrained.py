@@ -160,16 +160,21 @@ def _with_wide_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
     Its logits are those of the class token, or the mean of those of both tokens where there is a second classifier.
     """
-    if not {"dist_token", "pos_embed", "head.weight", "head.bias"} <= tensors.keys():
+    if "dist_token" not in tensors:
         return tensors
-    positions, weight, bias = (tensors[name] for name in ("pos_embed", "head.weight", "head.bias"))
-    tensors["dist_token"] = tensors["dist_token"] + positions[:, 1:2]
-    tensors["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
-    second = tensors.pop("head_dist.weight", None)
-    if second is not None:
-        weight, second, bias = weight / 2, second / 2, (bias + tensors.pop("head_dist.bias")) / 2
-    tensors["head.weight"] = torch.cat([weight, torch.zeros_like(weight) if second is None else second], dim=1)
-    tensors["head.bias"] = bias
+    tensors = dict(tensors)
+    try:
+        positions, weight = tensors["pos_embed"], tensors.get("head.weight")
+        tensors["dist_token"] = tensors["dist_token"] + positions[:, 1:2]
+        tensors["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
+        if weight is not None:
+            second = tensors.pop("head_dist.weight", None)
+            if second is not None:
+                tensors["head.bias"] = (tensors["head.bias"] + tensors.pop("head_dist.bias")) / 2
+            halves = (weight, torch.zeros_like(weight)) if second is None else (weight / 2, second / 2)
+            tensors["head.weight"] = torch.cat(halves, dim=1)
+    except (IndexError, KeyError, RuntimeError) as error:
+        raise LapisError(f"positions, classifiers and distillation token do not fit each other: {error}") from error
     return tensors
 
 
