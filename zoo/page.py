@@ -285,7 +285,7 @@ The package is an example of a plug-in too: `lapis.nn`, `lapis.relations`, `lapi
 
 What is compared is *the rule, not the system*: every network here has LayerNorm, one learned ladder of `T` levels per
 measuring point and the same schedule, and not the neurons over time, convolutional stems, hierarchies or hundreds of
-epochs that the systems differ in. What they reached: [Results](../docs/results.md#relations-on-one-backbone).
+epochs that the systems differ in. What they reached: [Results](../docs/results.md#relations).
 
 Each picture shows, for one channel with the codes q = 9 and k = 5 of T = 15, what is compared; then the weight that a
 key gets as its code changes; then what one block of `lapis_tiny` at 128 pixels spends on comparing queries and keys,
@@ -302,7 +302,8 @@ The last columns are mJ per image for comparing, weighing and summing in all blo
 [convention](../docs/energy.md): among the rules that compare all pairs by additions, energy is nearly a tie. The
 paper's convention does not charge a softmax; `full` charges every rule for its own. The rows `laplacian` and `dot` are
 not on one footing: most conventions price `dot` as narrow integer products and l1 additions as floats; `deployed` is
-the nearest to a like comparison.
+the nearest to a like comparison, and [the control](../docs/results.md#what-the-l1-distance-buys-at-equal-everything)
+has all else equal.
 """
 
 
