@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoImageProcessor, PreTrainedModel, pipeli
 from transformers.modeling_outputs import ImageClassifierOutput
 
 
-class ViTForImageClassification(PreTrainedModel):  # type: ignore[misc]
+class ViTForImageClassification(PreTrainedModel):  # type: ignore[misc, unused-ignore]
     """The network of a folder, with the name by which the pipeline knows a classifier."""
 
     device, dtype = torch.device("cpu"), torch.float32

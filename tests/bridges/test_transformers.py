@@ -168,7 +168,7 @@ def test_a_student_has_the_backbone_of_every_family(family: str, images: Tensor,
     theirs = model.state_dict()
     (weight,) = (theirs[name] for name in theirs if re.search(r"layers?\.1\..*(fc2|output\.dense)\.weight$", name))
     assert (student.blocks[1].mlp.fc2.weight == weight).all()
-    assert torch.equal(student.head.weight, model.classifier.weight[:, :WIDTH])
+    assert torch.equal(student.state_dict()["head.weight"], model.classifier.weight[:, :WIDTH])
 
 
 @pytest.mark.parametrize("family", ["vit", "deit", "dinov2"])
