@@ -2,7 +2,7 @@
 #define LAPIS_VNNI 1
 #define LAPIS_WIDE 0
 #define LAPIS_AMX 0
-#define SPIKE_PERCENT 40
+#define SPIKE_PERCENT 35
 #define TARGET avxvnni
 #include "../simd/avx2.h"
 #include "vector_engine.inc"
