@@ -91,12 +91,10 @@ def command(rounds: int, as_json: bool, out: Path | None) -> None:
         for script in scripts.values():
             run_once(script)  # compiles what Python compiles once
         turns = take_turns({name: partial(run_once, script) for name, script in scripts.items()}, rounds)
-    rows = [
-        StartRow(
-            name, *(round(median(column), 3) for column in list(zip(*taken, strict=True))[:2]), max(t[2] for t in taken)
-        )
-        for name, taken in turns.items()
-    ]
+    rows = []
+    for name, taken in turns.items():
+        walls, worked, peaks = zip(*taken, strict=True)
+        rows.append(StartRow(name, round(median(walls), 3), round(median(worked), 3), round(max(peaks), 1)))
     deliver("startup", machine(), rows, as_json, out)
 
 
