@@ -118,11 +118,18 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
             own = [row for row in rows if row["model"] == name and float(row[other]) == 0]
             x = [float(row[axis]) * (1 if axis == "jitter" else 100) for row in own]
             top, low, high = ([float(row[key]) for row in own] for key in ("top1", "low", "high"))
-            axes.plot(x, top, "o-", color=colour, label=f"{name}, {own[0]['images']} images")
+            axes.plot(
+                x,
+                top,
+                "o--" if own[0]["relation"] == "dot" else "o-",
+                color=colour,
+                label=f"{name}, {own[0]['images']} images",
+            )
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set(xticks=x, xlabel=label, ylabel="top-1, % (band: 95 % interval)", ylim=(0, 100))
+        axes.set(xticks=x, xlabel=label, ylim=(0, 100))
         axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    figure.axes[0].set_ylabel("top-1, % (band: 95 % interval)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     save_figure(path, figure, metadata={"Software": None})
 
 
