@@ -151,7 +151,6 @@ def test_rollout_is_the_product_of_the_rows_that_the_page_shows(
         attention = (rows / rows.sum(axis=-1, keepdims=True)).mean(axis=1)
         mixed = np.linalg.multi_dot([(np.eye(tokens) + block) / 2 for block in attention[::-1]])
         expected = mixed[1:].mean(axis=0) if explained.config.mean_pooling else mixed[0]
-        # The page's affinities have 15 bits; rollout in Python takes them as real numbers.
         np.testing.assert_allclose(page.evaluate("Lapis.run.data.rollout"), expected, atol=2**-14)
 
 

@@ -103,7 +103,12 @@ def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     own, recorded = np.eye(explained.config.tokens), explained.attention.recorded
     if recorded is None:
         log_a = affinity_logarithms(explained, block)
-        rows = np.exp(log_a - log_a.max(axis=-1, keepdims=True))
+        top = log_a.max(axis=-1, keepdims=True)
+        rows = np.exp(log_a - top)
+        if explained.config.row_scale == "pow2":
+            # Whole numbers of few bits, as they are deployed.
+            bits, lift = explained.config.affinity_bits, np.exp2(top / np.log(2) % 1)
+            rows = np.minimum(np.floor(rows * lift * 2 ** (bits - 1) + 0.5), 2**bits - 1)
     else:
         weights = recorded[block]
         rows = np.zeros_like(own)[None] if weights is None else np.abs(weights)
