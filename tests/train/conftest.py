@@ -22,9 +22,9 @@ SETTINGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Sums are only the same bit for bit on the same number of threads."""
+    """Sums are only the same bit for bit on the same number of threads; a module's own fixtures train too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
