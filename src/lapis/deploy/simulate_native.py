@@ -52,7 +52,7 @@ def integrate(spikes: Spikes, weight: Codes, min_code: int = 1, threads: int = 1
     train, weight = _contiguous(spikes, np.bool_), _contiguous(weight, np.int8)
     voltage, crossed = np.empty((train.shape[1], weight.shape[1]), dtype=np.int32), ctypes.c_int64()
     inputs = (train, *train.shape, weight, *weight.shape)
-    native.call("lapis_spikes_integrate", *inputs, min_code, voltage, crossed, threads)
+    native.call("lapis_spikes_integrate", *inputs, min_code, voltage, ctypes.byref(crossed), threads)
     return voltage, crossed.value
 
 
@@ -64,7 +64,7 @@ def relate(q: Spikes, k: Spikes, min_code: int = 1, threads: int = 1) -> tuple[I
         raise LapisError(f"query spikes of shape {q.shape} cannot be compared with key spikes of shape {k.shape}")
     distance, crossed = np.empty((heads, rows, k.shape[2]), dtype=np.int32), ctypes.c_int64()
     sizes = (steps, heads, rows, k.shape[2], neurons)
-    native.call("lapis_spikes_relate", q, k, *sizes, min_code, distance, crossed, threads)
+    native.call("lapis_spikes_relate", q, k, *sizes, min_code, distance, ctypes.byref(crossed), threads)
     return distance, crossed.value
 
 
@@ -90,7 +90,7 @@ def mix(spikes: Spikes, affinity: Array, signed: bool, min_code: int = 1, thread
     channels, rows = train.shape[3] // (1 + signed), synapses.shape[1]
     voltage, crossed = np.empty((train.shape[1], channels, rows), dtype=np.int32), ctypes.c_int64()
     sizes = (*train.shape, synapses, rows, channels)
-    native.call("lapis_spikes_mix", train, *sizes, min_code, voltage, crossed, threads)
+    native.call("lapis_spikes_mix", train, *sizes, min_code, voltage, ctypes.byref(crossed), threads)
     return voltage, crossed.value
 
 
