@@ -24,7 +24,8 @@ FLOAT_WEIGHTS = 32
 DEPLOYED_BITS = 6
 # The most bits of the affinity of a row's nearest key: 15 fit int16, the widest factor that the kernels multiply.
 AFFINITY_BITS = 15
-# What it has if no other width is asked for: as accurate as 15 (docs/results.md), at a third of a head's energy.
+# What it has if no other width is asked for, at a third of a head's energy. It costs no accuracy that was seen at 65
+# tokens, and some at 197, where 15 are kept (docs/results.md).
 DEPLOYED_AFFINITY_BITS = 5
 # What a network must be to have a spiking form, besides its relation; its weights may have any width.
 DEPLOYED: dict[str, Any] = {"quantize": True, "row_scale": "pow2", "readout": "spikes"}

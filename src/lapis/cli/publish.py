@@ -20,6 +20,7 @@ from lapis._util.hints import install_command
 from lapis.bridges.onnx_export import export
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, data_option, images_option, json_option, show
+from lapis.codes import round_half_up
 from lapis.deploy.network import Network
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
@@ -115,7 +116,7 @@ def _write_onnx(network: Network, folder: Path) -> None:
     }  # fmt: skip
     preparation = {
         "image_processor_type": "CLIPImageProcessor", "image_mean": rule.mean, "image_std": rule.std,
-        "size": {"shortest_edge": int(rule.size / rule.crop + 0.5)},
+        "size": {"shortest_edge": int(round_half_up(rule.size / rule.crop))},
         "resample": Image.Resampling[rule.interpolation.upper()].value,
         "do_center_crop": True, "crop_size": {"height": rule.size, "width": rule.size},
     }  # fmt: skip
