@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lapis.deploy.leak import MANTISSA_BITS
+from lapis.deploy.leak import leak_table, read
 from lapis.ops.distance import l1_distance
 from lapis.positions import relative_offsets
 from lapis.preprocess import Pixels
@@ -102,13 +102,7 @@ def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     """A_l (N, N): the rows of a block, averaged over its heads."""
     own, recorded = np.eye(explained.config.tokens), explained.attention.recorded
     if recorded is None:
-        log_a = affinity_logarithms(explained, block)
-        top = log_a.max(axis=-1, keepdims=True)
-        rows = np.exp(log_a - top)
-        if explained.config.row_scale == "pow2":
-            # Whole numbers of few bits, as they are deployed.
-            bits, lift = explained.config.affinity_bits, np.exp2(top / np.log(2) % 1)
-            rows = np.minimum(np.floor(rows * lift * 2 ** (bits - 1) + 0.5), 2**bits - 1)
+        rows = affinities(explained, block)
     else:
         weights = recorded[block]
         rows = np.zeros_like(own)[None] if weights is None else np.abs(weights)
@@ -117,18 +111,26 @@ def mean_attention(explained: Explained, block: int) -> npt.NDArray[np.float64]:
     return np.asarray(np.where(total > 0, rows / np.where(total > 0, total, 1.0), own).mean(axis=0))
 
 
-def affinity_logarithms(explained: Explained, block: int) -> npt.NDArray[np.float64]:
-    """ln A (H, N, N) of a run whose affinities follow from the distances of codes."""
+def affinities(explained: Explained, block: int) -> npt.NDArray[Any]:
+    """A (H, N, N) of a run whose affinities follow from the distances of codes, each row up to a factor of its own.
+
+    The whole numbers of a deployed network, else real numbers.
+    """
     config, source = explained.config, explained.attention
     q, k = (
         explained.trace[block, point][0].reshape(config.tokens, config.heads, -1).swapaxes(0, 1) for point in ("q", "k")
     )
     distance = np.asarray(l1_distance(q, k), dtype=np.int64)
-    if source.stored is not None:
-        mantissa, exponent = (each[block].astype(np.float64) for each in source.stored)
-        stored = np.log(mantissa) - (MANTISSA_BITS + exponent) * np.log(2.0)
-        return np.take_along_axis(stored[:, None], distance, axis=-1)
-    assert source.tau is not None
     if source.delays is not None:
         distance += source.delays[block][relative_offsets(config.grid)].transpose(2, 0, 1)
-    return np.asarray(-distance / source.tau[block][:, None, None])
+    if source.stored is not None:
+        membrane = source.stored.mantissa[block], source.stored.exponent[block].astype(np.int64)
+    elif source.leak is not None:
+        membrane = leak_table(source.leak.mantissa[block], source.leak.exponent[block], int(distance.max()) + 1)
+    else:
+        assert source.tau is not None
+        nearest = distance.min(axis=-1, keepdims=True)
+        return np.asarray(np.exp((nearest - distance) / source.tau[block][:, None, None]))
+    u, e = (np.take_along_axis(each[:, None], distance, axis=-1) for each in membrane)
+    # Affinities never rise with the distance, so the nearest key has the smallest exponent.
+    return read(u, e, e.min(axis=-1, keepdims=True), config.affinity_bits)

@@ -67,14 +67,18 @@ Measures.rollout = async (run, pause) => {
     if (!(await pause())) return null;
     const moved = new Float64Array(N);
     for (let head = 0; head < H; head++) {
-      const relative = Measures.relative(run, block, head);
+      const affinity = Measures.affinity(run, block, head);
       for (let i = 0; i < N; i++) {
         if (!share[i]) continue;
         run.distances(block, head, i, D);
-        let nearest = D[0];
-        for (let j = 1; j < N; j++) if (D[j] < nearest) nearest = D[j];
+        let [nearest, farthest] = [D[0], D[0]];
+        for (let j = 1; j < N; j++) {
+          if (D[j] < nearest) nearest = D[j];
+          if (D[j] > farthest) farthest = D[j];
+        }
+        const read = affinity(nearest, farthest);
         let sum = 0;
-        for (let j = 0; j < N; j++) sum += A[j] = relative(D[j], nearest);
+        for (let j = 0; j < N; j++) sum += A[j] = read(D[j]);
         const scale = share[i] / H / sum;
         for (let j = 0; j < N; j++) moved[j] += scale * A[j];
       }
@@ -84,15 +88,16 @@ Measures.rollout = async (run, pause) => {
   return Array.from(share);
 };
 
-/** The affinity at a distance, relative to a power of two near that of the nearest key, so that no row underflows. */
-Measures.relative = (run, block, head) => {
-  if (!run.data.tau) {
-    const { us, es } = run.membrane(block, head);
-    return (d, nearest) => us[d] * 2 ** (es[nearest] - es[d]);
-  }
-  const tau = run.tau(block, head);
-  const table = [];
-  return (d, nearest) => (table[d - nearest] ??= Math.exp((nearest - d) / tau));
+/** For the row of a nearest and a farthest key: the deployed affinity at a distance, computed once for each exponent. */
+Measures.affinity = (run, block, head) => {
+  const tables = new Map();
+  return (nearest, farthest) => {
+    const { us, es } = run.membrane(block, head, farthest + 1);
+    const gain = es[nearest];
+    if (!tables.has(gain)) tables.set(gain, []);
+    const table = tables.get(gain);
+    return (d) => (table[d] ??= Lapis.read(us[d], es[d], gain, run.data.affinityBits));
+  };
 };
 
 /** Logits less their mean, as evidence.py has scores. */
