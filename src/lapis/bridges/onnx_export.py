@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
+from lapis._util.files import write_atomically, write_text
 from lapis.bridges import onnx_tables
 from lapis.bridges.onnx_graph import Graph
+from lapis.codes import round_half_up
 from lapis.deploy import arithmetic
 from lapis.deploy.integer import QKV
 from lapis.deploy.network import Layer, Network, Norm, named_arrays
@@ -63,6 +67,27 @@ def export(network: Network, watched: bool = False, normalized: bool = False) ->
         "head_exponent": str(network.head_exponent),
     }
     return writer.graph.model(inputs, outputs, metadata)
+
+
+def write_folder(folder: Path, network: Network) -> None:
+    """A classifier in the form of transformers, which needs neither Lapis nor its torch network."""
+    config, rule = network.config, network.preprocess
+    names = dict(enumerate(network.class_names or map(str, range(config.classes))))
+    about = {
+        "model_type": "vit", "image_size": config.image_size, "patch_size": config.patch_size,
+        "hidden_size": config.width, "num_hidden_layers": config.depth, "num_attention_heads": config.heads,
+        "id2label": names, "label2id": {name: number for number, name in names.items()},
+    }  # fmt: skip
+    preparation = {
+        "image_processor_type": "CLIPImageProcessor", "image_mean": rule.mean, "image_std": rule.std,
+        "size": {"shortest_edge": int(round_half_up(rule.size / rule.crop))},
+        "resample": Image.Resampling[rule.interpolation.upper()].value,
+        "do_center_crop": True, "crop_size": {"height": rule.size, "width": rule.size},
+    }  # fmt: skip
+    folder.mkdir()
+    write_atomically(folder / "model.onnx", export(network, normalized=True))
+    write_text(folder / "config.json", json.dumps(about, indent=1) + "\n")
+    write_text(folder / "preprocessor_config.json", json.dumps(preparation, indent=1) + "\n")
 
 
 class Writer:

@@ -12,16 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-from PIL import Image
 
 from lapis import hub, models, pack
-from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_atomically, write_text
+from lapis._util.files import PARTIAL, check_folder, new_folder, parse_json, write_text
 from lapis._util.hints import install_command
-from lapis.bridges.onnx_export import export
+from lapis.bridges.onnx_export import write_folder
 from lapis.cli.completion import MODEL
 from lapis.cli.options import PATH, data_option, images_option, json_option, show
-from lapis.codes import round_half_up
-from lapis.deploy.network import Network
 from lapis.errors import EXIT_CHECK_FAILED, LapisError
 from lapis.report.card import DATA, Facts, Measured, card
 
@@ -102,28 +99,7 @@ def _write_network(run: str, place: Path) -> None:
     model.save_pretrained(place)
     pack.save(place / hub.PACKED_FILE, network)
     if find_spec("onnx") is not None:
-        _write_onnx(network, place / ONNX)
-
-
-def _write_onnx(network: Network, folder: Path) -> None:
-    """A classifier in the form of transformers, which needs neither Lapis nor its torch network."""
-    config, rule = network.config, network.preprocess
-    names = dict(enumerate(network.class_names or map(str, range(config.classes))))
-    about = {
-        "model_type": "vit", "image_size": config.image_size, "patch_size": config.patch_size,
-        "hidden_size": config.width, "num_hidden_layers": config.depth, "num_attention_heads": config.heads,
-        "id2label": names, "label2id": {name: number for number, name in names.items()},
-    }  # fmt: skip
-    preparation = {
-        "image_processor_type": "CLIPImageProcessor", "image_mean": rule.mean, "image_std": rule.std,
-        "size": {"shortest_edge": int(round_half_up(rule.size / rule.crop))},
-        "resample": Image.Resampling[rule.interpolation.upper()].value,
-        "do_center_crop": True, "crop_size": {"height": rule.size, "width": rule.size},
-    }  # fmt: skip
-    folder.mkdir()
-    write_atomically(folder / "model.onnx", export(network, normalized=True))
-    write_text(folder / "config.json", json.dumps(about, indent=1) + "\n")
-    write_text(folder / "preprocessor_config.json", json.dumps(preparation, indent=1) + "\n")
+        write_folder(place / ONNX, network)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

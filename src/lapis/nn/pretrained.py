@@ -43,7 +43,7 @@ MISSING = {
     "blocks.0.mlp.w12.weight": ("gated hidden layers (SwiGLU)", "a smaller model of the family, with GELU"),
 }
 
-# The names of Hugging Face transformers (ViT, DeiT, DINOv2, BEiT), old and new, and timm's; applied one after the other.
+# The names of Hugging Face transformers (ViT, DeiT, DINOv2, BEiT), old and new, and timm's, applied in turn.
 RENAMED = tuple(
     (re.compile(theirs), timms)
     for theirs, timms in (

@@ -24,7 +24,7 @@ def test_the_report_shows_every_figure(
         "[...document.querySelectorAll('#blocks .block-pace')].map((row) => row.querySelectorAll('.pace-bar span'))"
     )
     assert page.evaluate(f"{widths}.every(([before, after]) => before.offsetWidth > after.offsetWidth)")
-    assert "Block 12 lost most" in page.inner_text("#blocks-says")
+    assert "Block 11 lost most" in page.inner_text("#blocks-says")
     differ = agreement["images"] - agreement["same"]
     assert 0 < differ == page.locator("#examples .answer").count()
     assert page.evaluate("[...document.querySelectorAll('.answer img')].every((img) => img.naturalWidth === 16)")

@@ -61,7 +61,7 @@ function blocks() {
   const worst = last.block_errors.indexOf(Math.max(...last.block_errors));
   byId("blocks-says").textContent =
     "The error of each block alone, on the dense network's own tokens: the mean squared difference of what both blocks give, as a " +
-    `share of what the block adds. Block ${worst + 1} lost most.`;
+    `share of what the block adds. Block ${worst} lost most.`;
   const most = Math.max(...first.block_errors, ...last.block_errors);
   const bar = (value, className) =>
     element("span", { className: "pace-bar" }, element("span", { className, style: `width:${(100 * value) / most}%` }));
@@ -71,7 +71,7 @@ function blocks() {
       return element(
         "div",
         { className: "pace block-pace" },
-        element("span", {}, `block ${n + 1}`),
+        element("span", {}, `block ${n}`),
         element("span", { className: "two-bars" }, bar(before, "rival-bar"), bar(after, "ours-bar")),
         element("b", {}, `${before.toFixed(3)} → ${after.toFixed(3)}`),
       );

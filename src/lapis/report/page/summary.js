@@ -64,7 +64,7 @@ Lapis.Summary = class {
     const paper = data.energy[0];
     Dom.describe(byId("facts"), [
       ["spikes", fired.toLocaleString("en"), "at most one per value"],
-      ["values that spike", Lapis.percent(fired / values), `of ${values.toLocaleString("en")} values`],
+      ["all values that spike", Lapis.percent(fired / values), `of ${values.toLocaleString("en")} values`],
       ["energy, estimated", `${Charts.number(paper.energy_mj)} mJ`, `convention ${paper.convention}, ${paper.node}`],
       ["latency", `${paper.latency_steps} steps`, "all windows in turn, deadlines included"],
       [
