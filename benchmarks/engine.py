@@ -6,11 +6,14 @@ python -m benchmarks.engine --shape small --engine lapis,torch
 python -m benchmarks.engine --shape tiny --engine lapis,lapis_dot --threads 1 --batch 1
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
 python -m benchmarks.engine --limit --shape small
+python -m benchmarks.engine --forms --model lapis_tiny.cifar10_half --batch 1,8
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import itertools
 import sys
 import tempfile
 import time
@@ -45,8 +48,10 @@ from benchmarks.networks import SHAPES, quiet_network, random_images
 from benchmarks.workers import BenchLog, prepare, workers
 from lapis import Session, models, native
 from lapis.data.packaged import packaged_images
+from lapis.errors import LapisError
 from lapis.preprocess import Pixels
 from lapis.runtime.engine import STAGES, Engine
+from lapis.trace import POINTS
 
 # How many times longer than lapis an engine should take.
 TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
@@ -54,6 +59,7 @@ TARGETS = {"torch": 4.0, "openvino_int8": 1.3}
 MODEL_ROUNDS, RIVAL_ROUNDS, LIMIT_ROUNDS = 200, 15, 30
 WARM_UP = 3
 DECODE = (0, 1)
+LAYERS = ("qkv", "proj", "fc1", "fc2")
 
 
 @dataclass(frozen=True)
@@ -299,7 +305,58 @@ def _peak(isa: str, adds: int) -> float:
         return float(peak(adds))
 
 
+@dataclass(frozen=True)
+class FormRow:
+    """A trained network with every layer dense, with every layer by events, or each in the form that the engine chose.
+
+    Processor time in milliseconds per image on one thread, as medians over rounds of different images; `gain` is how
+    many times as fast as with every layer dense, round by round.
+    """
+
+    network: str
+    isa: str
+    batch: int
+    form: str
+    ms: float
+    gain: float
+    qkv: float
+    proj: float
+    fc1: float
+    fc2: float
+
+
+def compare_forms(model: str, batches: Sequence[int], rounds: int) -> Iterator[FormRow]:
+    """The three forms on each instruction set that has them, all in turns; a record of 1 or 0 everywhere forces one."""
+    network, sample = models.load(model).packed.network(), packaged_images().pixels
+    with Session(model) as session:
+        pixels = session.read(sample[: max(batches) * min(rounds, len(sample) // max(batches))])
+    records = {
+        form: dict.fromkeys(POINTS, (share,) * network.config.depth)
+        for form, share in (("dense", 1.0), ("events", 0.0))
+    } | {"chosen": network.activity}
+    calls: dict[tuple[str, int, str], Callable[[], dict[str, int]]] = {}
+    for isa in native.isas():
+        with native.force(isa):
+            for form, record in records.items() if _peak(isa, 0) else ():
+                engine = Engine(dataclasses.replace(network, activity=record))
+                calls |= {(isa, batch, form): _over(engine, pixels, batch) for batch in batches}
+    turns = take_turns(calls, rounds)
+    spent = {key: [sum(turn.values()) for turn in taken] for key, taken in turns.items()}
+    for (isa, batch, form), taken in turns.items():
+        gain = ratio_quartiles(spent[isa, batch, "dense"], spent[isa, batch, form])[1]
+        ms = [median(spent[isa, batch, form])] + [median(turn[layer] for turn in taken) for layer in LAYERS]
+        yield FormRow(model, isa, batch, form, round(ms[0] / batch / 1e6, 3), round(gain, 3),
+                      *(round(each / batch / 1e6, 3) for each in ms[1:]))  # fmt: skip
+
+
+def _over(engine: Engine, pixels: Pixels, batch: int) -> Callable[[], dict[str, int]]:
+    """Every call profiles the next images; the first ones again after the last."""
+    batches = itertools.cycle([pixels[at : at + batch] for at in range(0, len(pixels) - batch + 1, batch)])
+    return lambda: engine.profile(next(batches))
+
+
 @click.command()
+@click.option("--forms", is_flag=True, help="With --model: all layers dense, all by events, and as the engine chose.")
 @click.option("--limit", "limited", is_flag=True, help="Each stage beside the multiplier's limit, on one thread.")
 @click.option("--model", help="Time this packed file, packaged name or run, instead of comparing engines.")
 @click.option("--beside", "dense", default="", help="With --model: time this dense network in PyTorch too.")
@@ -324,14 +381,15 @@ def _peak(isa: str, adds: int) -> float:
 )  # fmt: skip
 @output_options
 def command(
-    limited: bool, model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...], names: tuple[str, ...],
-    threads: tuple[int, ...], batches: tuple[int, ...], load: float, rounds: int | None, as_json: bool,
-    out: Path | None,
+    forms: bool, limited: bool, model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...],
+    names: tuple[str, ...], threads: tuple[int, ...], batches: tuple[int, ...], load: float, rounds: int | None,
+    as_json: bool, out: Path | None,
 ) -> None:  # fmt: skip
     """Time the deployed engine on a packed file, or beside other engines.
 
     With --model: milliseconds per image (p50 and p95), warm, decoding apart. With --limit: where the time of one image
-    goes, and which share of the multiplications per second that this core can do each layer reaches. Without either:
+    goes, and which share of the multiplications per second that this core can do each layer reaches. With --forms: what
+    silence gains, and whether the engine chose well. Without any:
     PyTorch, ONNX Runtime and OpenVINO on the dense network of the same shape, every engine in its own process, all in
     turns. The sparse network fires as the paper's figures imply, with the layers that the engine chooses and with dense
     layers only.
@@ -341,6 +399,12 @@ def command(
       python -m benchmarks.engine --model lapis_tiny.cifar10 --threads 1,2 --batch 1,8
       python -m benchmarks.engine --shape small --threads 1 --batch 1 --engine lapis,torch
     """
+    if forms:
+        require_kernels()
+        if model is None:
+            raise LapisError("--forms times a trained network; name it, such as --model lapis_tiny.cifar10_half")
+        deliver("forms", machine(), [*compare_forms(model, batches, rounds or LIMIT_ROUNDS)], as_json, out)
+        return
     if limited:
         require_kernels()
         limits = [

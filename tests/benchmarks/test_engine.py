@@ -126,6 +126,21 @@ def test_every_stage_is_held_against_the_limit(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("needs_kernels")
+def test_a_network_is_timed_dense_by_events_and_as_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--forms", "--batch", "2", "--rounds", "1"]
+    assert main(command, asked) == EXIT_BAD_INPUT
+    assert "--model" in capsys.readouterr().err
+    assert main(command, [*asked, "--model", "lapis_tiny.cifar10_half", "--json"]) == EXIT_OK
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    sets = [isa for isa in native.isas() if isa != "scalar"]
+    assert [(row["isa"], row["form"]) for row in rows] == [
+        (isa, form) for isa in sets for form in ("dense", "events", "chosen")
+    ]
+    assert all(row["gain"] == 1.0 for row in rows if row["form"] == "dense")
+    assert all(row["ms"] >= row["qkv"] + row["proj"] + row["fc1"] + row["fc2"] > 0 for row in rows)
+
+
+@pytest.mark.usefixtures("needs_kernels")
 def test_a_race_of_engines_that_are_all_missing_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
