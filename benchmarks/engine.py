@@ -1,7 +1,6 @@
 """Time the deployed engine: a packed file of yours, or two shapes beside PyTorch, ONNX Runtime and OpenVINO.
 
 python -m benchmarks.engine --model FILE --threads 1,2 --batch 1,8
-python -m benchmarks.engine --model lapis_tiny.imagenet --beside deit_tiny.safetensors --threads 1 --batch 1
 python -m benchmarks.engine --shape small --engine lapis,torch
 python -m benchmarks.engine --shape tiny --engine lapis,lapis_dot --threads 1 --batch 1
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
@@ -42,7 +41,7 @@ from benchmarks.common import (
     require_kernels,
     take_turns,
 )
-from benchmarks.contenders import CONTENDERS, OURS, SPARSE, SPARSE_DENSE, Workload
+from benchmarks.contenders import CONTENDERS, OURS, SPARSE, SPARSE_DENSE, Workload, runner
 from benchmarks.load import beside_load
 from benchmarks.networks import SHAPES, quiet_network, random_images
 from benchmarks.workers import BenchLog, prepare, workers
@@ -78,17 +77,17 @@ class ModelRow:
     p95_ms: float
     mean_ms: float
     images_per_s: float
-    decode_p50_ms: float | None = None
-    decode_p95_ms: float | None = None
-    load_s: float | None = None
-    weights_mb: float | None = None
-    working_mb: float | None = None
+    decode_p50_ms: float
+    decode_p95_ms: float
+    load_s: float
+    weights_mb: float
+    working_mb: float
 
 
 def time_model(
-    model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False, dense: str = ""
+    model: str, threads: Sequence[int], batches: Sequence[int], rounds: int, low_memory: bool = False
 ) -> list[ModelRow]:
-    """Time a model on packaged pictures, and `dense` in PyTorch beside it; all threads and batches take turns."""
+    """Time a model on packaged pictures; all threads and batches take turns."""
     sample = packaged_images().pixels
     sessions, load_s = {}, {}
     for count in threads:
@@ -97,19 +96,15 @@ def time_model(
         sessions[count].run(sample[:1])
         load_s[count] = time.perf_counter() - start
     first = next(iter(sessions.values()))
-    rival = models.load(dense).torch().eval() if dense else None
     encoded = BytesIO()
     Image.fromarray(sample[0]).save(encoded, "png")
     decoding = partial(first.read, encoded.getvalue())
     pixels = {batch: first.read(np.resize(sample, (batch, *sample.shape[1:]))) for batch in batches}
     # Key (threads, batch); no thread computes while a picture is decoded.
     calls: dict[tuple[int, int], Callable[[], Any]] = {
-        (count, batch): _runner(sessions[count], pixels[batch]) for count in threads for batch in batches
+        (count, batch): partial(runner(sessions[count]), pixels[batch]) for count in threads for batch in batches
     }
     calls[DECODE] = decoding
-    if rival is not None:
-        # A negative number of threads is PyTorch's.
-        calls |= {(-count, batch): partial(_run_torch, rival, count, pixels[batch]) for count, batch in [*calls][:-1]}
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
@@ -119,9 +114,6 @@ def time_model(
     for count, batch in turns:
         p50, p95 = _percentiles(turns[count, batch])
         mean = round(fmean(turns[count, batch]), 4)
-        if count < 0:
-            rows.append(ModelRow(dense, "torch fp32", -count, batch, p50, p95, mean, round(1e3 / p50, 1)))
-            continue
         memory = sessions[count].memory()
         rows.append(
             ModelRow(
@@ -141,20 +133,6 @@ def time_model(
             )
         )
     return rows
-
-
-def _runner(session: Session, pixels: Pixels) -> Callable[[], Any]:
-    """A run on pixels as the network takes them; `Session.run` might crop and resize them once more."""
-    return partial(session.run if session._engine is None else session._engine.run, pixels)
-
-
-def _run_torch(model: Any, threads: int, pixels: Pixels) -> None:
-    """The dense network in FP32, without normalising the pixels, which is folded into ours."""
-    import torch
-
-    torch.set_num_threads(threads)
-    with torch.inference_mode():
-        model(torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255)
 
 
 def _milliseconds(call: Callable[[], Any], images: int) -> float:
@@ -359,7 +337,6 @@ def _over(engine: Engine, pixels: Pixels, batch: int) -> Callable[[], dict[str, 
 @click.option("--forms", is_flag=True, help="With --model: all layers dense, all by events, and as the engine chose.")
 @click.option("--limit", "limited", is_flag=True, help="Each stage beside the multiplier's limit, on one thread.")
 @click.option("--model", help="Time this packed file, packaged name or run, instead of comparing engines.")
-@click.option("--beside", "dense", default="", help="With --model: time this dense network in PyTorch too.")
 @click.option("--low-memory", is_flag=True, help="With --model: weights stay in 6 bits.")
 @click.option(
     "--shape", "shapes", type=Several(click.Choice(list(SHAPES))), default=",".join(SHAPES), show_default=True,
@@ -381,7 +358,7 @@ def _over(engine: Engine, pixels: Pixels, batch: int) -> Callable[[], dict[str, 
 )  # fmt: skip
 @output_options
 def command(
-    forms: bool, limited: bool, model: str | None, dense: str, low_memory: bool, shapes: tuple[str, ...],
+    forms: bool, limited: bool, model: str | None, low_memory: bool, shapes: tuple[str, ...],
     names: tuple[str, ...], threads: tuple[int, ...], batches: tuple[int, ...], load: float, rounds: int | None,
     as_json: bool, out: Path | None,
 ) -> None:  # fmt: skip
@@ -413,7 +390,7 @@ def command(
         deliver("limit", machine(), limits, as_json, out)
         return
     if model is not None:
-        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory, dense)
+        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory)
         deliver("model", machine(), rows, as_json, out)
         return
     require_kernels()

@@ -2,8 +2,9 @@
 
 An engine that is not installed, fails or crashes is skipped, and the reason is reported; the others continue. The
 process is `python -m benchmarks.workers prepare NAME CONFIG FOLDER`, which makes the file that the engine loads, or
-`... serve NAME CONFIG FOLDER THREADS BATCH`, which loads it, answers every line on stdin with the time of one batch,
-and ends with its peak memory.
+`... serve NAME CONFIG FOLDER THREADS BATCH`, which loads it, answers every blank line on stdin with the time of one
+batch and the line `score` with how many images it classifies correctly, and ends with its peak memory. NAME is one of
+`CONTENDERS`, or a packed file in FOLDER.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from benchmarks.common import ROOT
-from benchmarks.contenders import CONTENDERS, ISA_LIMIT, Contender, Workload
+from benchmarks.contenders import IMAGES_FILE, ISA_LIMIT, LABELS_FILE, Contender, Workload, contender_of, floats, stored
 from lapis.config import LapisConfig
 from lapis.errors import LapisError
 
@@ -30,6 +33,9 @@ from lapis.errors import LapisError
 NO_MATRIX_UNIT = {ISA_LIMIT: "AVX512_CORE_FP16"}
 STATUS = Path("/proc/self/status")
 MAX_REASON = 300
+# Different images that are timed in turns; the memory of a process should not grow with them.
+TIMED_IMAGES = 16
+SCORE = "score"
 
 
 @dataclass
@@ -69,12 +75,19 @@ class Worker:
 
     def time(self) -> Turn:
         """Run and time one batch."""
+        return Turn(**self._ask(""))
+
+    def score(self) -> int:
+        """How many of the folder's images it classifies correctly."""
+        return int(self._ask(SCORE)["correct"])
+
+    def _ask(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         # If the process has ended already, `listen` gives the reason.
         with suppress(BrokenPipeError):
-            self.process.stdin.write("\n")
+            self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
-        return Turn(**self.listen())
+        return self.listen()
 
     def finish(self) -> int:
         """End the process and return its peak memory in bytes."""
@@ -98,7 +111,7 @@ class Worker:
 
 
 def prepare(names: Sequence[str], config: LapisConfig, folder: Path, log: BenchLog) -> list[str]:
-    """Make the files of these engines; returns the names of those that can run."""
+    """Make the files of these engines that are not there yet; returns the names of those that can run."""
     return [name for name in names if _prepared(name, config, folder, log)]
 
 
@@ -111,11 +124,13 @@ def workers(names: Sequence[str], workload: Workload, folder: Path, log: BenchLo
 
 
 def _prepared(name: str, config: LapisConfig, folder: Path, log: BenchLog) -> bool:
-    contender = CONTENDERS[name]
+    contender = contender_of(name)
     missing = contender.missing()
     if missing:
         log.skip(contender.label, f"{', '.join(missing)} not installed: pip install {' '.join(missing)}")
         return False
+    if contender.files and all((folder / file).is_file() for file in contender.files):
+        return True
     try:
         run_module("benchmarks.workers", *_words("prepare", name, config, folder))
     except LapisError as error:
@@ -127,7 +142,7 @@ def _prepared(name: str, config: LapisConfig, folder: Path, log: BenchLog) -> bo
 
 def _started(stack: ExitStack, name: str, workload: Workload, folder: Path, log: BenchLog) -> Worker | None:
     """Start the engine, without AMX if it crashes with it; None if it cannot run."""
-    label = CONTENDERS[name].label
+    label = contender_of(name).label
     try:
         try:
             return stack.enter_context(_start(name, workload, folder))
@@ -156,7 +171,7 @@ def _start(name: str, workload: Workload, folder: Path, limits: Mapping[str, str
         ) as process,
     ):
         assert process.stdin is not None
-        worker = Worker(CONTENDERS[name].label + (", no AMX" if limits else ""), process, errors)
+        worker = Worker(contender_of(name).label + (", no AMX" if limits else ""), process, errors)
         try:
             worker.load_s = float(worker.listen()["load_s"])
             yield worker
@@ -197,20 +212,35 @@ def peak_memory_bytes() -> int:
 
 
 def serve(contender: Contender, workload: Workload, folder: Path, answers: IO[str]) -> None:
-    """Load, report it, then answer every line with the seconds of one batch; the last answer is the peak memory."""
+    """Load, report it, then answer every line as the module's docstring says; the last answer is the peak memory."""
 
     def answer(**fields: float) -> None:
         answers.write(json.dumps(fields) + "\n")
         answers.flush()
 
+    def batch_at(at: int) -> Any:
+        part = pixels[at : at + workload.batch]
+        return np.array(part) if contender.takes_bytes else floats(part, folder)
+
     started = time.perf_counter()
     run = contender.load(workload, folder)
     load_s = time.perf_counter() - started
-    run()
+    pixels = stored(workload.config, folder, IMAGES_FILE, workload.batch)
+    # Whole batches; one where there are fewer images.
+    starts = range(0, max(1, min(TIMED_IMAGES, len(pixels)) - workload.batch + 1), workload.batch)
+    run(batch_at(0))
     answer(load_s=load_s)
-    for _ in sys.stdin:
+    for turn, line in enumerate(sys.stdin):
+        if line.strip() == SCORE:
+            labels = np.load(folder / LABELS_FILE)
+            given = [np.argmax(run(batch_at(at)), 1) for at in range(0, len(pixels), workload.batch)]
+            answer(correct=int((np.concatenate(given) == labels).sum()))
+            continue
+        images = batch_at(starts[turn % len(starts)])
+        # The other engines have used the caches since.
+        run(images)
         cpu, wall = time.process_time(), time.perf_counter()
-        run()
+        run(images)
         wall = time.perf_counter() - wall
         answer(wall_s=wall, cpu_s=time.process_time() - cpu)
     answer(peak_bytes=peak_memory_bytes())
@@ -222,7 +252,7 @@ def main(words: list[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     verb, name, fields, folder_name, *sizes = words
-    contender, config, folder = CONTENDERS[name], LapisConfig.from_dict(json.loads(fields)), Path(folder_name)
+    contender, config, folder = contender_of(name), LapisConfig.from_dict(json.loads(fields)), Path(folder_name)
     if verb == "prepare":
         contender.prepare(config, folder)
     else:

@@ -18,7 +18,6 @@ from benchmarks.load import beside_load
 from benchmarks.synthetic import random_network
 from benchmarks.workers import BenchLog
 from lapis import native
-from lapis.config import LapisConfig
 from lapis.errors import EXIT_BAD_INPUT, EXIT_OK
 from lapis.pack import save
 from lapis.preprocess import Pixels, Preprocess
@@ -44,26 +43,6 @@ def test_a_packed_file_is_timed_at_every_number_of_threads_and_batch(
             assert 0 < row["decode_p50_ms"] <= row["decode_p95_ms"]
             assert row["images_per_s"] > 0
             assert row["weights_mb"] > 0
-
-
-def test_a_dense_network_is_timed_beside_a_packed_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch")
-    from lapis.nn import LapisViT
-    from lapis.nn.checkpoint import save_network
-
-    config = small_config(classes=10)
-    shape = {name: getattr(config, name) for name in ("image_size", "patch_size", "classes", "width", "depth", "heads")}
-    dense, packed = tmp_path / "dense.safetensors", tmp_path / "mine.safetensors"
-    save(packed, random_network(config))
-    save_network(dense, LapisViT(LapisConfig(**shape, quantize=False, relation="dot")), {})
-    words = ["--model", str(packed), "--beside", str(dense), "--threads", "1,2", "--batch", "2", "--rounds", "2"]
-    assert main(command, [*words, "--json"]) == EXIT_OK
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [(row["model"], row["threads"]) for row in rows] == [
-        (str(packed), 1), (str(packed), 2), (str(dense), 1), (str(dense), 2)
-    ]  # fmt: skip
-    assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in rows)
-    assert rows[2]["executor"] == "torch fp32"
 
 
 @pytest.mark.usefixtures("needs_kernels")

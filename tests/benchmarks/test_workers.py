@@ -26,7 +26,7 @@ from benchmarks import contenders, workers
 def load(workload, folder):
     print("loud in Python", flush=True)
     os.write(1, b"loud in C\\n")
-    return lambda: print("loud in a run", flush=True)
+    return lambda images: print("loud in a run", flush=True)
 
 contenders.CONTENDERS["loud"] = contenders.Contender("Loud", (), contenders._prepare_nothing, load)
 workers.main(["serve", "loud", CONFIG, "/nowhere", "1", "2"])
