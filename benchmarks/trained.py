@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -60,16 +61,17 @@ from lapis.preprocess import Pixels, Preprocess, read_file
 
 # As many as NNCF takes by default.
 CALIBRATION_IMAGES = 300
-SCORES_FILE = "scores.json"
+OPTIONS_FILE, SCORES_FILE = "options.json", "scores.json"
 
 
 @dataclass(frozen=True)
 class TrainedRow:
     """One network in one engine, on one thread.
 
-    Milliseconds per image are medians over the rounds; `times_ours` is how many times longer than the first network,
-    the median of the rounds' ratios. `top1` is in percent of `images` images, with its 95 % interval, at batch 1.
-    `file_mb` is what is deployed. `peak_mb` is the memory of the whole process that ran the batch.
+    Milliseconds per image are medians over the rounds, of wall time with its quartiles and of processor time;
+    `times_ours` is how many times longer than the first network, the median of the rounds' ratios. `top1` is in percent
+    of `images` images, with its 95 % interval, at batch 1. `file_mb` is what is deployed. `peak_mb` is the memory of
+    the whole process that ran the batch.
     """
 
     engine: str
@@ -77,6 +79,7 @@ class TrainedRow:
     ms_per_image: float
     ms_low: float
     ms_high: float
+    cpu_ms: float
     times_ours: float
     top1: float
     top1_low: float
@@ -179,9 +182,10 @@ def compare(
         edges = (round(edge, 2) for edge in interval95(scores[name], count))
         size = sum((folder / file).stat().st_size for file in contender_of(name).files)
         times = round(ratio_quartiles(walls[batch, name], walls[first])[1], 3)
+        worked = round(1e3 * median(turn.cpu_s for turn in turns[batch, name]) / batch, 3)
         rows.append(
             TrainedRow(
-                running[batch, name].label, batch, middle, low, high, times, round(share, 2), *edges, count,
+                running[batch, name].label, batch, middle, low, high, worked, times, round(share, 2), *edges, count,
                 round(size / 1e6, 2), round(peaks[batch, name] / 1e6, 1),
             )
         )  # fmt: skip
@@ -230,8 +234,13 @@ def command(
         raise LapisError("two of the packed files have the same name; rename one")
     with new_folder(folder) if folder else nullcontext(), tempfile.TemporaryDirectory(prefix="lapis-bench-") as made:
         place = folder or Path(made)
-        if not (place / RULE_FILE).is_file():
+        given = {"packed": [*packed], "dense": dense, "data": str(data), "calibrate": str(calibrate), "limit": limit}
+        kept = place / OPTIONS_FILE
+        if not kept.is_file():
             write_data(opened, source, data, calibrate, limit, place)
+            kept.write_text(json.dumps(given))
+        elif json.loads(kept.read_text()) != given:
+            raise LapisError(f"{folder} was made with other options; use another folder, or remove it")
         config = replace(source.config, classes=opened[0].config.classes)
         rows = compare([file_of(model) for model in opened], names, config, batches, rounds, place, log)
     deliver("trained", machine(), rows, as_json, out)

@@ -80,6 +80,8 @@ def test_every_engine_has_time_accuracy_size_and_memory(
     again = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["batch"], row["top1"]) for row in again] == [(2, 0), (2, 0)]
     assert (kept / TORCH_FILE).stat().st_mtime_ns == before
+    assert main(command, [*words, "--limit", "5", "--folder", str(kept)]) == EXIT_BAD_INPUT
+    assert "made with other options" in capsys.readouterr().err
 
 
 def test_a_rival_that_is_not_installed_is_named(
