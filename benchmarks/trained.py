@@ -179,14 +179,14 @@ def compare(
             raise LapisError(f"{contender_of(ours[0]).label} did not run: {log.skipped[contender_of(ours[0]).label]}")
         low, middle, high = (round(value, 3) for value in quartiles(walls[batch, name]))
         share = 100 * scores[name] / count
-        edges = (round(edge, 2) for edge in interval95(scores[name], count))
+        worst, best = interval95(scores[name], count)
         size = sum((folder / file).stat().st_size for file in contender_of(name).files)
         times = round(ratio_quartiles(walls[batch, name], walls[first])[1], 3)
         worked = round(1e3 * median(turn.cpu_s for turn in turns[batch, name]) / batch, 3)
         rows.append(
             TrainedRow(
-                running[batch, name].label, batch, middle, low, high, worked, times, round(share, 2), *edges, count,
-                round(size / 1e6, 2), round(peaks[batch, name] / 1e6, 1),
+                running[batch, name].label, batch, middle, low, high, worked, times, round(share, 2), round(worst, 2),
+                round(best, 2), count, round(size / 1e6, 2), round(peaks[batch, name] / 1e6, 1),
             )
         )  # fmt: skip
     return rows
