@@ -26,15 +26,14 @@ static void *pack_bytes(arena *p, const void *bytes, int64_t count) {
     return out;
 }
 
-/* The rule of docs/native.md: a layer gets its event-driven form where the recorded activity of its inputs is at most
- * the instruction set's break-even. Behind GELU most neurons are silent, so an unsigned one gets it unless the record
- * says otherwise. A run still counts, and takes the dense form where more neurons fire than that; with low memory there
- * is only one form. */
-static int forms_of(const lapis_engine *e, float activity, int expected) {
-    const int quiet = activity < 0 ? expected : activity * 100 <= (float)e->functions->spike_percent;
-    const int events = e->functions->spikes && quiet;
+/* The rule of docs/native.md: a layer is driven by events where the recorded activity of its inputs is at most its
+ * break-even. Behind GELU most neurons are silent, so without a record an unsigned one gets both forms, and each run
+ * counts; with low memory there is only one form. */
+static int forms_of(const lapis_engine *e, layer_shape shape, float activity, int expected) {
+    const float share = break_even(e->functions, shape.outputs);
+    const int events = share > 0 && (activity < 0 ? expected : activity <= share);
     if (e->low_memory) return PACKED6 | (events ? EVENTS : DENSE);
-    return events ? DENSE | EVENTS : DENSE;
+    return !events ? DENSE : activity < 0 ? DENSE | EVENTS : EVENTS;
 }
 
 static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
@@ -56,10 +55,10 @@ static void pack_block(lapis_engine *e, const lapis_block *from, block *to) {
     layer_shape proj = {d, d, m->low_readout, m->window, TO_STREAM, NULL, 0};
     layer_shape fc1 = {m->hidden, d, m->low_mlp, m->window, TO_LADDER, b.steps, from->min_code_hidden > 1};
     layer_shape fc2 = {d, m->hidden, m->low_hidden, m->window, TO_STREAM, NULL, 0};
-    pack_linear(p, e->functions, &from->qkv, qkv, forms_of(e, from->attention_activity, 0), &b.qkv);
-    pack_linear(p, e->functions, &from->proj, proj, forms_of(e, from->readout_activity, 0), &b.proj);
-    pack_linear(p, e->functions, &from->fc1, fc1, forms_of(e, from->mlp_activity, 0), &b.fc1);
-    pack_linear(p, e->functions, &from->fc2, fc2, forms_of(e, from->hidden_activity, m->low_hidden == 0), &b.fc2);
+    pack_linear(p, e->functions, &from->qkv, qkv, forms_of(e, qkv, from->attention_activity, 0), &b.qkv);
+    pack_linear(p, e->functions, &from->proj, proj, forms_of(e, proj, from->readout_activity, 0), &b.proj);
+    pack_linear(p, e->functions, &from->fc1, fc1, forms_of(e, fc1, from->mlp_activity, 0), &b.fc1);
+    pack_linear(p, e->functions, &from->fc2, fc2, forms_of(e, fc2, from->hidden_activity, m->low_hidden == 0), &b.fc2);
     if (!p->base) return;
     for (int64_t o = 0; o < 3 * d; o++) {
         b.qkv.lowest[o] = (int16_t)(o < 2 * d ? m->low_qk : m->low_v);

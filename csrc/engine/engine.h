@@ -102,9 +102,6 @@ LAPIS_API int64_t lapis_engine_bytes(const lapis_engine *engine, int32_t working
  * kernels use, or with the additions that they need besides; 0 for plain C. */
 LAPIS_API double lapis_engine_peak(int32_t adds);
 
-/* The share of inputs up to which the selected instruction set drives a layer by events; 0: never. */
-LAPIS_API double lapis_engine_break_even(void);
-
 /* The sizes of teams that would share `runs` runs of an engine with `threads` threads, where run i of a team of size s
  * takes nanoseconds[i, s - 1] per image and its threads wait for the share waited[i, s - 1] of it: for tests. */
 LAPIS_API int32_t lapis_engine_pace(int32_t threads, int64_t runs, const double *nanoseconds, const double *waited,

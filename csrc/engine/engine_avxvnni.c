@@ -2,7 +2,7 @@
 #define LAPIS_VNNI 1
 #define LAPIS_WIDE 0
 #define LAPIS_AMX 0
-#define SPIKE_PERCENT 35
+#define SPIKE_COSTS {2.3F, 69}
 #define TARGET avxvnni
 #include "../simd/avx2.h"
 #include "vector_engine.inc"

@@ -51,14 +51,14 @@ static void norm(work_item *w, const norm_call *call) {
     charge(w, LAPIS_STAGE_NORM);
 }
 
-/* The piece's rows of a layer: by events where few enough of its inputs spiked. */
+/* The piece's rows of a layer; one that has both forms is driven by events where few enough of its inputs spiked. */
 static void apply(work_item *w, linear_call *call) {
     const engine_functions *f = w->e->functions;
     const linear *layer = call->layer;
     call->unpacked = w->mine->unpacked;
-    int64_t inputs = (w->to - w->from) * layer->inputs;
+    const float inputs = (float)((w->to - w->from) * layer->inputs);
     int dense = layer->weight || layer->packed6, events = layer->spike_weight || layer->spike_packed6;
-    if (events && (!dense || f->count_spikes(call, w->from, w->to) * 100 <= inputs * f->spike_percent))
+    if (events && (!dense || (float)f->count_spikes(call, w->from, w->to) <= inputs * break_even(f, layer->outputs)))
         f->spikes(call, w->from, w->to, w->mine->scratch);
     else
         f->linear(call, w->from, w->to);

@@ -101,11 +101,6 @@ double lapis_engine_peak(int32_t adds) {
     return best;
 }
 
-double lapis_engine_break_even(void) {
-    const engine_functions *functions = current_isa()->engine;
-    return functions->spikes ? functions->spike_percent / 100.0 : 0;
-}
-
 int32_t lapis_engine_pace(int32_t threads, int64_t runs, const double *nanoseconds, const double *waited,
                           int32_t *sizes) {
     if (threads < 1 || !nanoseconds || !waited || !sizes) return LAPIS_BAD_ARGUMENT;

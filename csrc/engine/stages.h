@@ -87,15 +87,21 @@ typedef struct {
     int32_t below_min_code; /* the largest size of a code that becomes zero */
 } readout_call;
 
+/* What a layer by events costs in the time that the dense kernel takes for one input of one output: each event for each
+ * output, and each input however many outputs there are. What follows the sums costs both alike. */
+typedef struct {
+    float event, input;
+} spike_costs;
+
 typedef struct {
     int64_t panel;   /* outputs of a panel */
     int64_t tile;    /* rows of a tile */
     int narrow_sums; /* whether `period` counts */
     int unpacks6;    /* whether weights may be packed in six bits */
     /* Rows of a layer by their events; 0 and NULL: always dense. */
-    int64_t spike_panel;   /* outputs of a panel */
-    int64_t spike_block;   /* inputs that are worked on together */
-    int32_t spike_percent; /* of the inputs: above it the dense kernel is faster */
+    int64_t spike_panel; /* outputs of a panel */
+    int64_t spike_block; /* inputs that are worked on together */
+    spike_costs spike_cost;
     int64_t (*count_spikes)(const linear_call *, int64_t from, int64_t to);
     void (*spikes)(const linear_call *, int64_t from, int64_t to, unsigned char *scratch);
     size_t (*spike_scratch)(int64_t inputs, int32_t most, int64_t rows);
@@ -112,6 +118,11 @@ typedef struct {
     /* Multiplications and additions per nanosecond at best; NULL where nobody knows. */
     double (*peak)(int64_t rounds, int adds, int64_t (*clock)(void));
 } engine_functions;
+
+/* The share of inputs up to which a layer by events is faster than the dense one; at most 0: never. */
+static inline float break_even(const engine_functions *f, int64_t outputs) {
+    return f->spikes ? (1 - f->spike_cost.input / (float)outputs) / f->spike_cost.event : 0;
+}
 
 /* The stream is kept within -limit..limit - 1. */
 static inline int32_t within(int64_t x, int32_t limit) {

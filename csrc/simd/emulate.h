@@ -32,6 +32,7 @@ EMULATED_LANES(cvtps_epi32, simde__m512, float, 16, simde__m512i, int32_t, _mm_c
 EMULATED_LANES(cvtepu8_epi32, simde__m128i, uint8_t, 16, simde__m512i, int32_t, x)
 EMULATED_LANES(cvtepi16_epi32, simde__m256i, int16_t, 16, simde__m512i, int32_t, x)
 EMULATED_LANES(cvtepi32_epi64, simde__m256i, int32_t, 8, simde__m512i, int64_t, x)
+EMULATED_LANES(cvtepi32_epi16, simde__m512i, int32_t, 16, simde__m256i, uint16_t, x)
 EMULATED_LANES(cvtepi32_epi8, simde__m512i, int32_t, 16, simde__m128i, uint8_t, x)
 EMULATED_LANES(cvtusepi32_epi8, simde__m512i, uint32_t, 16, simde__m128i, uint8_t, x > 255 ? 255 : x)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
@@ -39,6 +40,7 @@ EMULATED_LANES(cvtusepi32_epi8, simde__m512i, uint32_t, 16, simde__m128i, uint8_
 #define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)
 #define _mm512_cvtepi16_epi32(a) emulated_cvtepi16_epi32(a)
 #define _mm512_cvtepi32_epi64(a) emulated_cvtepi32_epi64(a)
+#define _mm512_cvtepi32_epi16(a) emulated_cvtepi32_epi16(a)
 #define _mm512_cvtepi32_epi8(a) emulated_cvtepi32_epi8(a)
 #define _mm512_cvtusepi32_epi8(a) emulated_cvtusepi32_epi8(a)
 
