@@ -305,7 +305,7 @@ class FormRow:
 
 def compare_forms(model: str, batches: Sequence[int], rounds: int) -> Iterator[FormRow]:
     """The three forms on each instruction set that has them, all in turns; a record of 1 or 0 everywhere forces one."""
-    network, sample = models.load(model).packed.network(), packaged_images().pixels
+    network, sample = models.load(model).network, packaged_images().pixels
     with Session(model) as session:
         pixels = session.read(sample[: max(batches) * min(rounds, len(sample) // max(batches))])
     records = {
