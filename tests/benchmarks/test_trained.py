@@ -53,7 +53,7 @@ def words(tmp_path: Path) -> list[str]:
 def test_every_engine_has_time_accuracy_size_and_memory(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rivals = ["torch", *(name for name in ("onnx_static", "openvino_int8") if not CONTENDERS[name].missing())]
+    rivals = [name for name in ("onnx_static", "openvino_int8") if not CONTENDERS[name].missing()] or ["torch"]
     kept = tmp_path / "kept"
     given = [*words, "--engine", ",".join(rivals), "--batch", "1", "--folder", str(kept)]
     assert main(command, given) == EXIT_OK
@@ -76,7 +76,7 @@ def test_every_engine_has_time_accuracy_size_and_memory(
     # What was made is not made again, and answers are not counted again.
     before, scores = (kept / TORCH_FILE).stat().st_mtime_ns, kept / SCORES_FILE
     scores.write_text(json.dumps(dict.fromkeys(json.loads(scores.read_text()), 0)))
-    assert main(command, [*words, "--engine", "torch", "--batch", "2", "--folder", str(kept)]) == EXIT_OK
+    assert main(command, [*words, "--engine", rivals[0], "--batch", "2", "--folder", str(kept)]) == EXIT_OK
     again = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["batch"], row["top1"]) for row in again] == [(2, 0), (2, 0)]
     assert (kept / TORCH_FILE).stat().st_mtime_ns == before
