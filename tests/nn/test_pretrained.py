@@ -37,7 +37,7 @@ def test_deit_tiny_reproduces_timm_on_its_real_weights(timm: ModuleType, deit_we
         torch.testing.assert_close(ours(images), theirs.eval()(images), rtol=0, atol=LOGITS_ATOL)
 
 
-@pytest.mark.parametrize("name", ["beit_base_patch16_224", "beit_large_patch16_224", "beitv2_large_patch16_224"])
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "beitv2_base_patch16_224"])
 def test_beit_reproduces_timm_on_random_weights(timm: ModuleType, name: str) -> None:
     torch.manual_seed(0)
     theirs = timm.create_model(name, num_classes=11).eval()
