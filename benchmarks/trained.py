@@ -90,7 +90,7 @@ class TrainedRow:
 
 
 def write_data(packed: Sequence[Model], dense: Model, data: Path, calibrate: Path, limit: int, folder: Path) -> None:
-    """The weights and images of all engines, and links to the packed files."""
+    """The weights and images of all engines, and copies of the packed files."""
     import torch
 
     from benchmarks.dense import from_vit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,10 +68,9 @@ def timm() -> ModuleType:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     from lapis.nn import import_timm
 
-    try:
-        return import_timm()
-    except ImportError:
+    if find_spec("timm") is None:
         pytest.skip("timm is not installed: pip install timm")
+    return import_timm()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from torch import Tensor
 from lapis._util.run_layout import CHECKPOINT_KEY
 from lapis.config import LapisConfig, preset
 from lapis.errors import LapisError
-from lapis.nn import LapisViT, calibrate, load_backbone
+from lapis.nn import LapisViT, calibrate, import_timm, load_backbone
 from lapis.nn.checkpoint import read_network
 from lapis.nn.pretrained import resize_channels, resize_offsets, resize_positions
 
@@ -26,6 +27,14 @@ LOGITS_ATOL = 1e-4
 
 def _images(count: int, size: int) -> Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_without_timm_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(LapisError, match="pip install timm"):
+        import_timm()
+    with pytest.raises(LapisError, match=r"'vit_tiny_patch16_224' is not a file.*pip install timm"):
+        load_backbone("vit_tiny_patch16_224")
 
 
 def test_deit_tiny_reproduces_timm_on_its_real_weights(timm: ModuleType, deit_weights: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from PIL import Image
 from lapis import Session
 from lapis.data.unlabelled import find_images, load_list
 from lapis.errors import LapisError
-from lapis.nn import import_timm
 from lapis.train import distillation as module
 from lapis.train.distillation import Distilled, distill
 from lapis.train.loop import train_or_resume
@@ -101,11 +101,7 @@ def test_a_goal_adds_a_stage_that_silences_values(
     assert list(rare.summaries) == ["blocks", "silence", "whole"]
 
 
-def test_a_timm_like_module_is_taken_from_memory(photos: Path, tmp_path: Path) -> None:
-    try:
-        timm = import_timm()
-    except ImportError:
-        pytest.skip("timm is not installed: pip install timm")
+def test_a_timm_like_module_is_taken_from_memory(timm: ModuleType, photos: Path, tmp_path: Path) -> None:
     model = timm.models.vision_transformer.VisionTransformer(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=1, num_classes=5
     )

@@ -370,8 +370,11 @@ def local_tensors(model: LapisViT) -> dict[str, torch.nn.Module]:
 
 
 def import_timm() -> ModuleType:
-    """timm, also beside a torchvision that does not fit torch."""
-    return import_beside_torchvision("timm")
+    """timm, also beside a torchvision that does not fit torch; an error that says what to do where it is missing."""
+    try:
+        return import_beside_torchvision("timm")
+    except (ImportError, RuntimeError) as error:
+        raise LapisError(f"timm cannot be imported: pip install timm ({error})") from error
 
 
 # What was declared for a torchvision that does not fit; torch takes a declaration only once.
@@ -405,10 +408,8 @@ def import_beside_torchvision(name: str) -> ModuleType:
 def _timm_by_name(name: str) -> torch.nn.Module:
     try:
         timm = import_timm()
-    except (ImportError, RuntimeError) as error:
-        raise LapisError(
-            f"{name!r} is not a file, and timm names need a timm that imports: pip install timm ({error})"
-        ) from error
+    except LapisError as error:
+        raise LapisError(f"{name!r} is not a file, and for a name {error}") from error
     try:
         model: torch.nn.Module = timm.create_model(name, pretrained=True)
     except Exception as error:
