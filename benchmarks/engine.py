@@ -390,8 +390,9 @@ def command(
         deliver("limit", machine(), limits, as_json, out)
         return
     if model is not None:
-        rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory)
-        deliver("model", machine(), rows, as_json, out)
+        with beside_load(load) if load else nullcontext():
+            rows = time_model(model, threads, batches, rounds or MODEL_ROUNDS, low_memory)
+        deliver("model-beside-load" if load else "model", machine(), rows, as_json, out)
         return
     require_kernels()
     log = BenchLog(report)
