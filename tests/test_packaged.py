@@ -25,7 +25,7 @@ RECORDED = {
     "lapis_tiny.cifar10_rare": (1840, 1996),
 }
 # The same of 1,000 validation images of ImageNet, one for each class.
-RECORDED_IMAGENET = {"lapis_tiny.imagenet": (652, 870)}
+RECORDED_IMAGENET = {"lapis_tiny.imagenet": (652, 870), "lapis_tiny.imagenet_half": (635, 869)}
 
 
 @pytest.fixture(scope="module", params=RECORDED)
