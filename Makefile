@@ -47,12 +47,11 @@ $(DEMO): pyproject.toml constraints.txt
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set up the little that it needs, then show Lapis at work on real images
 	$(BIN)/lapis demo
 
-# PYTEST=... adds words, as in PYTEST="-x tests/cli". Three processes for two cores, as many tests wait for others; each
-# file in one of them.
+# PYTEST=... adds words, as in PYTEST="-x tests/cli". Two processes, each file in one of them.
 test: native emulate library cross  ## set up, then run every test: core, zoo, hardware; tells the line coverage of src/lapis
 	@$(MAKE) --no-print-directory tools/biome/node_modules/.ready || echo "axe-core could not be installed; the accessibility tests skip"
 	@$(MAKE) --no-print-directory tools/site/node_modules/.ready || echo "KaTeX could not be installed; the tests of the site skip"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --cov --cov-report= $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report= $(PYTEST)
 	@$(BIN)/coverage report --sort=cover >build/coverage.txt; echo "line coverage of src/lapis, by file in build/coverage.txt:"; tail -1 build/coverage.txt
 
 check: $(READY) tools/biome/node_modules/.ready  ## formatters, linters, import order, strict types
