@@ -32,7 +32,7 @@ HALF_ULP = 2.0**-24
 # Roundings that may add up in one result: table entry, sums in two levels, the row's factor, the product.
 ROUNDINGS = 8
 SMALL_ENOUGH = [s for s in SHAPES if s[0] < 577 or s[2] == 64]
-SHARED_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+SHARED_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 
 
 @cache

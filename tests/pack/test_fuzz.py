@@ -16,7 +16,7 @@ from tools.fuzz.campaign import ACCEPTED, CORPUS, EQUAL, FAILED, REJECTED, Campa
 from tools.fuzz.mutate import mutated
 from tools.fuzz.seeds import seed_files
 
-LOADS, RUNS = 1500, 200
+LOADS, RUNS = 1000, 200
 
 
 @pytest.fixture

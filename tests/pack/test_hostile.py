@@ -99,7 +99,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, path: str) -> None:
     assert not is_packed(tmp_path / path)
 
 
-ROUNDS = 3000
+ROUNDS = 2000
 # Far below what one absurd shape would ask for, far above what this process needs.
 GROWTH_KILOBYTES = 64 << 10
 

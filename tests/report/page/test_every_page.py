@@ -36,9 +36,9 @@ VIEWS: dict[str, dict[str, Any]] = {
 }
 # Blocks and heads of Lapis-L, at a width that a test can run.
 LARGE = small_config(image_size=56, patch_size=4, classes=20, width=64, depth=24, heads=16, style="beit")
-WHOLE = ("explain", "explain-large", "explain-live", "demo", "finetune", "distill")
+WHOLE = ("explain", "explain-live", "demo", "finetune", "distill")
 # The page of "explain" with other panels, in one view each.
-VARIANTS = ("explain-cut", "explain-torch", "explain-recorded", "explain-table")
+VARIANTS = ("explain-large", "explain-cut", "explain-torch", "explain-recorded", "explain-table")
 KINDS = (*WHOLE, *VARIANTS)
 # Text that a reader takes in at a glance: one line, never cut.
 LABELS = "button, th, td, label, summary, figcaption b, .class-share, .facts dt, .facts dd, .legend span, .thumb-name"
