@@ -25,7 +25,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def random_rotations(groups: int, width: int, keep_mean: bool) -> Tensor:
     """Random orthogonal matrices, found as those of a network are."""
     rows = torch.randn(groups, 50, width, generator=torch.Generator().manual_seed(1))
-    return symmetry._sparse_rotations(rows, keep_mean)
+    return symmetry._good_rotations(rows, keep_mean)
 
 
 @pytest.mark.parametrize("style", ["vit", "beit"])
@@ -54,7 +54,7 @@ def test_axes_along_which_few_values_are_large_are_found(monkeypatch: pytest.Mon
     generator = torch.Generator().manual_seed(2)
     sparse = torch.randn(4000, 16, generator=generator) * (torch.rand(4000, 16, generator=generator) < 0.3)
     hidden = sparse @ torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
-    found = hidden @ symmetry._sparse_rotations(hidden[None], keep_mean=False)[0]
+    found = hidden @ symmetry._good_rotations(hidden[None], keep_mean=False)[0]
     assert _lost(hidden) > 0.03
     assert _lost(found) < 0.005
 

@@ -88,3 +88,22 @@ def test_equalising_changes_nothing_in_the_dense_network() -> None:
     equalise(copy.eval(), teacher, tokens[:-1])
     assert not torch.equal(copy.blocks[0].norm1.weight, teacher.blocks[0].norm1.weight)
     torch.testing.assert_close(copy(images), before, rtol=1e-4, atol=1e-5)
+
+
+def test_unsigned_channels_are_negated_where_most_of_their_power_is_negative() -> None:
+    config = small_config(depth=2, coding=dict.fromkeys(("attention_in", "qk", "v", "mlp_in"), "unsigned"))
+    student, pixels = small_model(config)
+    images = normalise(torch.from_numpy(pixels), Preprocess(config.image_size))
+    teacher = LapisViT(config.dense())
+    teacher.load_state_dict({name: student.state_dict()[name] for name in teacher.state_dict()})
+    tokens = [teacher.eval().embed(images), *teacher.tap(images, range(2)).features[:-1]]
+    with torch.no_grad():
+        equalise(student, teacher, tokens)
+        dense = LapisViT(config.dense())
+        dense.load_state_dict({name: student.state_dict()[name] for name in dense.state_dict()})
+        torch.testing.assert_close(dense.eval()(images), teacher(images), rtol=1e-4, atol=1e-5)
+        for block, x in zip(dense.blocks, tokens, strict=True):
+            normed = block.norm1(x)
+            q, k, v = block.attn.qkv(normed).chunk(3, dim=-1)
+            for seen in (normed, v, torch.cat([q, k])):
+                assert bool(((seen * seen.abs()).flatten(0, -2).sum(dim=0) >= -1e-5).all())

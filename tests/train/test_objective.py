@@ -12,7 +12,7 @@ from lapis.config import LapisConfig
 from lapis.errors import LapisError
 from lapis.nn import LapisViT
 from lapis.nn.model import Tapped
-from lapis.nn.symmetry import _sparse_rotations, rotate_tokens
+from lapis.nn.symmetry import _good_rotations, rotate_tokens
 from lapis.train.objective import Objective, feature_distillation, logit_distillation, soft_cross_entropy
 from lapis.train.recipe import Distill
 
@@ -66,7 +66,7 @@ def test_a_student_that_is_its_teacher_in_any_basis_has_nothing_to_distil(turned
     student = copy.deepcopy(teacher)
     if turned:
         few = torch.randn(1, 40, DENSE.width)
-        rotate_tokens(student, _sparse_rotations(few, keep_mean=True)[0])
+        rotate_tokens(student, _good_rotations(few, keep_mean=True)[0])
     objective, images = Objective(student, BLOCKS, 8), torch.randn(4, 3, 8, 8)
     taught = teacher.tap(images, (0, 1))
     objective.align(images, taught)

@@ -18,6 +18,7 @@ from lapis.config import MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn import calibrate
 from lapis.nn.quantizer import ActivationQuantizer
+from lapis.trace import Point
 from lapis.train.distributed import Processes
 from lapis.train.log import read_evaluations, read_steps
 from lapis.train.loop import Run, train
@@ -26,6 +27,7 @@ from lapis.train.sparsity import (
     ActivityCounter,
     DeadlineScheduler,
     activities,
+    choose_deadlines,
     mean_activity,
     min_code_for,
 )
@@ -209,3 +211,27 @@ def test_a_block_whose_silence_changes_no_answer_is_the_cheapest() -> None:
     min_code = model.config.min_code
     assert isinstance(min_code.v, tuple)
     assert min_code.v[-1] == model.config.window
+
+
+def test_help_for_silent_values_ends_before_the_run_does(alone: Processes) -> None:
+    model, _ = small_model(small_config(coding={"v": "signed"}))
+    sparsity = Sparsity(fade=0.5, silent_gradient=0.8, freeze_after=0.6)
+    scheduler = DeadlineScheduler(model, sparsity, 100, alone)
+    helped = {"attention_in", "qk", "readout", "mlp_in"}
+    for step, negative, gradient in ((0, 1.0, 0.8), (25, 0.5, 0.8), (50, 0.0, 0.8), (80, 0.0, 0.4), (100, 0.0, 0.0)):
+        scheduler.before_step(step, watch=False)
+        for _, point, quantizer in model.quantizers():
+            assert quantizer.negative == pytest.approx(negative if point in helped else 0)
+            assert quantizer.silent_gradient == pytest.approx(gradient if point in helped else 0)
+        assert scheduler.arrived(step) == (step >= 50)
+
+
+def test_deadlines_of_a_first_network_reach_their_goals_at_once() -> None:
+    model, images = shaken_network(small_config())
+    calibrate(model, images)
+    choose_deadlines(model, Sparsity(v=0.3, mlp_in=0.2), images)
+    trace = model.watch(images).trace
+    points: tuple[tuple[Point, float], ...] = (("v", 0.3), ("mlp_in", 0.2))
+    for point, goal in points:
+        assert np.mean([(trace[block, point] != 0).mean() for block in range(model.config.depth)]) <= goal + 0.01
+    assert model.config.min_code.attention_in == 1

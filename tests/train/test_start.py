@@ -15,8 +15,10 @@ from lapis.nn.block import TransformerBlock
 from lapis.nn.quantizer import Linear, required
 from lapis.nn.relations import with_tau
 from lapis.pack import save
-from lapis.train.start import start_network
-from tests.networks import small_config, small_model
+from lapis.train.objective import load_teacher
+from lapis.train.recipe import Distill, Recipe, Sparsity
+from lapis.train.start import prepare_student, start_network
+from tests.networks import shaken_network, small_config, small_model
 
 EXACT = LapisConfig(image_size=16, patch_size=8, classes=3, width=16, depth=2, heads=2)
 DEPLOYED = EXACT.deployed()
@@ -108,3 +110,36 @@ def _layers(block: TransformerBlock) -> tuple[Linear, ...]:
 def _codes(layer: Linear) -> torch.Tensor:
     assert layer.quantizer is not None
     return layer.quantizer.codes(layer.weight)
+
+
+@pytest.mark.parametrize("stage", ["labels", "whole"])
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_student_of_its_own_start_is_fitted_to_it(stage: str, rotated: bool, tmp_path: Path) -> None:
+    """Nearer to the dense answers than calibration alone, under deadlines that reach the goals."""
+    dense, images = shaken_network(EXACT.replace(image_size=32).dense())
+    path = str(tmp_path / "dense.safetensors")
+    save_network(path, dense)
+    config = dense.config.replace(quantize=True, relation="laplacian").deployed()
+    goals = Sparsity(v=0.4, mlp_in=0.4, rotate_basis=rotated)
+    recipe = Recipe(
+        config, stage=stage, start=path, distill=Distill(path, feature=0.0), sparsity=goals  # type: ignore[arg-type]
+    )  # fmt: skip
+    teacher = load_teacher(recipe, torch.device("cpu"))
+    assert teacher is not None
+    student = prepare_student(recipe, images, teacher)
+    assert is_calibrated(student)
+    trace = student.eval().watch(images).trace
+    for point in ("v", "mlp_in"):
+        assert sum(float((trace[block, point] != 0).mean()) for block in (0, 1)) / 2 <= 0.5
+    plain = LapisViT(student.config)
+    plain.load_state_dict(dense.state_dict(), strict=False)
+    calibrate(plain, images)
+    with torch.no_grad():
+        target = teacher(images).logits
+        torch.testing.assert_close(target, dense(images), atol=1e-4, rtol=1e-4)  # rotation changes no answer
+        assert float((student(images) - target).norm()) < 0.8 * float((plain(images) - target).norm())
+
+
+def test_blocks_of_another_start_cannot_be_rotated_with_the_teacher() -> None:
+    with pytest.raises(LapisError, match="must start from its weights"):
+        Recipe(EXACT, stage="blocks", start="a", distill=Distill("b"), sparsity=Sparsity(rotate_basis=True))

@@ -24,6 +24,8 @@ from lapis.trace import Point, Trace
 
 # Values used to find a step from data; more would only change its third digit.
 CALIBRATION_SAMPLE = 1 << 15
+# How many steps below zero a silent value may lie to get a gradient, where silent values get one.
+SILENT_WIDTH = 4
 # Clipping points tried, as a share of the largest magnitude seen.
 CANDIDATES = torch.linspace(0.02, 1.0, 80)
 
@@ -79,23 +81,33 @@ class ActivationQuantizer(Quantizer):
     low is 0, or -T where `signed`; o is learned where `offset` and absent otherwise. An observer, where there is
     one, sees what comes in, except in a compiled block; where a block is computed again (`recomputed`) it sees
     it again.
+
+    Two helps in the training of unsigned values, both 0 in a network that is used: `negative` times the value that a
+    signed code would have had is what a negative value still gives; and a value up to SILENT_WIDTH steps below zero
+    gets a gradient, at most `silent_gradient` times that of one that spikes.
     """
 
     def __init__(self, window: int, coding: Coding, min_code: int = 1) -> None:
         super().__init__((), -window if coding == "signed" else 0, window)
         self.coding, self.min_code = coding, min_code
         self.observer: Observer | None = None
+        self.negative = self.silent_gradient = 0.0
         self.offset = nn.Parameter(torch.zeros(())) if coding == "offset" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """The real value z s + o that the spikes of x stand for."""
         x = self._prepare(x)
-        return lsq_value(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.min_code)
+        low = -self.high if self.training and self.negative else self.low
+        value = lsq_value(x, self.step, self.offset, low, self.high, self._grad_scale(x), self.min_code)
+        if low != self.low:
+            value = torch.where(value < 0, value * self.negative, value)
+        return self._with_silent_gradient(value, x, 1.0)
 
     def codes(self, x: Tensor) -> Tensor:
         """z as integer-valued floats, differentiable."""
         x = self._prepare(x)
-        return lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.min_code)
+        codes = lsq_codes(x, self.step, self.offset, self.low, self.high, self._grad_scale(x), self.min_code)
+        return self._with_silent_gradient(codes, x, self.step.detach())
 
     def value(self, codes: Tensor) -> Tensor:
         """z s + o of codes that were found before: the bits that `forward` gives."""
@@ -113,6 +125,14 @@ class ActivationQuantizer(Quantizer):
             self.offset.fill_(offset)
         self.log_step.fill_(math.log(step))
         self.mark_ready()
+
+    def _with_silent_gradient(self, result: Tensor, x: Tensor, unit: Tensor | float) -> Tensor:
+        """The result, and a gradient for silent values of x; `unit` is what a gradient of x is divided by."""
+        if not (self.training and self.silent_gradient):
+            return result
+        below = x.detach() / (SILENT_WIDTH * self.step.detach())
+        weight = torch.where(below <= 0, (1 + below).clamp_min(0) * self.silent_gradient, 0.0) / unit
+        return result + weight * (x - x.detach())
 
     def _prepare(self, x: Tensor) -> Tensor:
         x = x.float()

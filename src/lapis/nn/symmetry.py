@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lapis.config import Coding
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention
 from lapis.nn.calibrate import calibrate, calibrate_weights
@@ -37,17 +38,18 @@ SMALLEST = 1e-4
 
 
 @torch.no_grad()
-def rotate_basis(model: LapisViT, images: Tensor) -> None:
+def rotate_basis(model: LapisViT, images: Tensor, positive: bool = False) -> None:
     """Rotate `model` in place to the axes in which the values seen on `images` have the least l1 norm.
 
-    Its logits stay the same but for rounding; the quantizers of changed values and weights are calibrated anew.
+    With `positive`, to those in which negative values have the least power. Its logits stay the same but for rounding;
+    the quantizers of changed values and weights are calibrated anew.
     """
     _check_relation(model)
     tokens, values = _collect(model, images)
-    rotate_tokens(model, _sparse_rotations(torch.cat(tokens)[None], keep_mean=True)[0])
+    rotate_tokens(model, _good_rotations(torch.cat(tokens)[None], True, positive)[0])
     for block, seen in zip(model.blocks, values, strict=True):
         heads = torch.cat([part / _root_mean_square(part) for part in seen], dim=1)
-        rotate_values(block.attn, _sparse_rotations(heads, keep_mean=False))
+        rotate_values(block.attn, _good_rotations(heads, False, positive))
     for _, point, quantizer in model.quantizers():
         if point in ("attention_in", "v", "readout", "mlp_in"):
             quantizer.mark_ready(False)
@@ -184,9 +186,14 @@ def _sample(x: Tensor) -> Tensor:
     return rows[:: max(1, len(rows) // TOKENS)].clone()
 
 
-def _sparse_rotations(rows: Tensor, keep_mean: bool) -> Tensor:
-    """Orthogonal R (G, D, D) with small means of |x R| over rows x (G, n, D); with `keep_mean`, R 1 = 1."""
-    rotations, _ = _search(rows, lambda turned, _: turned.abs().mean(), keep_mean)
+def _good_rotations(rows: Tensor, keep_mean: bool, positive: bool = False) -> Tensor:
+    """Orthogonal R (G, D, D) with small means of |x R| over rows x (G, n, D); with `keep_mean`, R 1 = 1.
+
+    With `positive`, it is the mean square of the negative parts of x R that is small.
+    """
+    rotations, _ = _search(
+        rows, lambda turned, _: turned.clamp_max(0).square().mean() if positive else turned.abs().mean(), keep_mean
+    )
     return rotations
 
 
@@ -217,21 +224,28 @@ def equalise(model: LapisViT, dense: LapisViT, tokens: Sequence[Tensor]) -> None
 
     One step serves all channels of an activation, so a channel that is ten times smaller than the largest keeps a tenth
     of the codes. Half of a channel's spread is moved into the weights that read it, which have a step per output; the
-    dense network stays the same. `tokens[l]` (B, N, D) go into block l of it.
+    dense network stays the same. Where only positive values spike, a channel whose negative values carry more power is
+    negated too. `tokens[l]` (B, N, D) go into block l of it.
     """
-    width = model.config.width
+    _width, coding = model.config.width, model.config.coding
     for block, source, x in zip(model.blocks, dense.blocks, tokens, strict=True):
         attention_in = source.norm1(x)
         mlp_in = source.norm2(x + source.attention_update(attention_in))
-        for norm, linear, seen in ((block.norm1, block.attn.qkv, attention_in), (block.norm2, block.mlp.fc1, mlp_in)):
-            factor = _factor(seen, linear.weight)
+        for norm, linear, seen, mode in (
+            (block.norm1, block.attn.qkv, attention_in, coding.attention_in),
+            (block.norm2, block.mlp.fc1, mlp_in, coding.mlp_in),
+        ):
+            factor = _factor(seen, linear.weight) * _signs(seen, mode)
             norm.weight.div_(factor)
             norm.bias.div_(factor)
             linear.weight.mul_(factor)
         qkv, projection = block.attn.qkv, block.attn.proj
-        factor = _factor(source.attn.qkv(attention_in)[..., 2 * width :], projection.weight)
-        qkv.weight[2 * width :].div_(factor[:, None])
-        qkv.bias[2 * width :].div_(factor)
+        q, k, v = source.attn.qkv(attention_in).chunk(3, dim=-1)
+        shared = _signs(torch.cat([q, k]), coding.qk)
+        factor = _factor(v, projection.weight) * _signs(v, coding.v)
+        rows = torch.cat([shared, shared, 1 / factor])
+        qkv.weight.mul_(rows[:, None])
+        qkv.bias.mul_(rows)
         projection.weight.mul_(factor)
 
 
@@ -241,3 +255,10 @@ def _factor(values: Tensor, reader: Tensor) -> Tensor:
     weights = reader.abs().amax(dim=0).clamp_min(SMALLEST)
     factor = (sizes / weights).sqrt()
     return factor / factor.log().mean().exp()
+
+
+def _signs(values: Tensor, mode: Coding) -> Tensor:
+    """1 or -1 for each channel of `values` (..., D): with it, its positive values carry most power if they must."""
+    rows = values.flatten(0, -2)
+    power = (rows * rows.abs()).sum(dim=0)
+    return torch.where(power < 0, -1.0, 1.0) if mode == "unsigned" else torch.ones_like(power)

@@ -51,7 +51,7 @@ def train(
         damaged: list[str] = []
         saved = saved_state(out, recipe, resume, damaged.append)
         # Data, first weights and teacher are opened before anything is written: a failed start leaves no folder.
-        run = Run(recipe, data, out, processes, quiet or not processes.first)
+        run = Run(recipe, data, out, processes, quiet or not processes.first, saved is not None)
         if saved is not None:
             run.state.restore(saved)
         processes.barrier()  # no process writes before all have checked the folder
@@ -78,7 +78,9 @@ def train_or_resume(
 class Run:
     """One training run: built from its recipe, taken step by step, finished with a network and a summary."""
 
-    def __init__(self, recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, data: Path | None, out: Path, processes: Processes, quiet: bool, restored: bool = False
+    ) -> None:
         self.recipe, self.out, self.processes, self.quiet = recipe, out, processes, quiet
         optim, device = recipe.optim, processes.device
         self.train_images, self.evaluation_images = open_datasets(recipe.data, data)
@@ -92,8 +94,8 @@ class Run:
         few = calibration_images(self.train_images, recipe, device)
         if not quiet:
             echo(f"{recipe.name}: preparing the network on {len(few)} images", error=True)
-        teacher = load_teacher(recipe, device)
-        student = prepare_student(recipe, few, teacher)
+        teacher = load_teacher(recipe, device, len(self.train_images))
+        student = prepare_student(recipe, few, teacher, restored)
         objective = make_objective(student, teacher, recipe, few)
         module, optimizer = processes.averaged(objective), make_optimizer(objective, optim)
         self.deadlines = DeadlineScheduler(student, recipe.sparsity, self.total, processes, few)

@@ -8,6 +8,7 @@ teacher's answers are learned too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -21,25 +22,41 @@ from lapis.nn.model import LapisViT, Tapped
 from lapis.nn.pixels import renormalise
 from lapis.preprocess import Preprocess
 from lapis.train.recipe import Distill, Recipe
+from lapis.train.teacher_cache import TeacherCache
 
 # How much the error of the class token counts, besides its share in the errors of all tokens.
 CLASS_TOKEN = 0.3
 
 
 class Teacher:
-    """A frozen network that gets the student's images in its own normalisation: logits and tapped tokens."""
+    """A frozen network that gets the student's images in its own normalisation: logits and tapped tokens.
 
-    def __init__(self, model: LapisViT, blocks: tuple[int, ...], student: Preprocess, own: Preprocess) -> None:
+    With a cache, the logits of a named view are computed once.
+    """
+
+    def __init__(
+        self, model: LapisViT, blocks: tuple[int, ...], student: Preprocess, own: Preprocess,
+        cache: TeacherCache | None = None,
+    ) -> None:  # fmt: skip
         self.model = model.eval().requires_grad_(False)
-        self.blocks, self.student, self.own = blocks, student, own
+        self.blocks, self.student, self.own, self.cache = blocks, student, own, cache
 
     @torch.no_grad()
-    def __call__(self, images: Tensor) -> Tapped:
-        return self.model.tap(renormalise(images, self.student, self.own), self.blocks)
+    def __call__(self, images: Tensor, view: str = "") -> Tapped:
+        known = self.cache.read(view, len(images)) if self.cache is not None and view else None
+        if known is not None:
+            return Tapped(known.to(images.device), [])
+        output = self.model.tap(renormalise(images, self.student, self.own), self.blocks)
+        if self.cache is not None and view:
+            self.cache.write(view, output.logits)
+        return output
 
 
-def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
-    """The recipe's teacher, or None; a teacher that does not fit the student is an error."""
+def load_teacher(recipe: Recipe, device: torch.device, images: int = 0) -> Teacher | None:
+    """The recipe's teacher, or None; a teacher that does not fit the student is an error.
+
+    `images` is the number of training images, on which cached answers depend.
+    """
     if not recipe.distill.teacher:
         return None
     opened = models.load(recipe.distill.teacher)
@@ -49,7 +66,9 @@ def load_teacher(recipe: Recipe, device: torch.device) -> Teacher | None:
         blocks = tuple(range(opened.config.depth))
     # A file of foreign weights does not say how images are prepared.
     own = recipe.preprocess if opened.kind == "foreign" else opened.preprocess
-    return Teacher(opened.torch().to(device), blocks, recipe.preprocess, own)
+    model, folder = opened.torch().to(device), recipe.distill.cache
+    cache = TeacherCache(Path(folder), model, recipe, images) if folder else None
+    return Teacher(model, blocks, recipe.preprocess, own, cache)
 
 
 def check_teacher(recipe: Recipe, theirs: LapisConfig) -> None:

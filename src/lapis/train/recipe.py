@@ -88,7 +88,8 @@ class Distill:
 
     Tokens after student_blocks[i] are trained to match those after teacher_blocks[i] of the teacher, counted from 0.
     The stages `blocks` and `whole` of a recipe know no labels: there the loss is tokens (errors of all blocks) + logit
-    KD, see `lapis.train.objective.BlockObjective`.
+    KD, see `lapis.train.objective.BlockObjective`. In the folder `cache` the teacher's logits are kept for runs that
+    see the same views.
     """
 
     teacher: str = ""
@@ -99,6 +100,7 @@ class Distill:
     student_blocks: tuple[int, ...] = (2, 5, 8, 11)
     teacher_blocks: tuple[int, ...] = (5, 11, 17, 23)
     tokens: float = 1.0
+    cache: str = ""
 
     def __post_init__(self) -> None:
         check_range("distill", self, ("temperature",), 0, above=True)
@@ -112,7 +114,9 @@ class Sparsity:
     steps, by minimum codes that are chosen anew every `every` steps; after `freeze_after` of all steps they stay the
     same. With `rotate_basis`, the first weights are rotated to axes in which few values are large, see
     `lapis.nn.symmetry`. With `sensitivity_weighted`, the goals hold for the mean of all points, and silence goes where
-    the answer suffers least, see `lapis.train.sparsity`.
+    the answer suffers least, see `lapis.train.sparsity`. Where values are unsigned, negative ones fall silent over the
+    first `fade` of all steps instead of at once, and silent ones get a gradient of `silent_gradient`, less and less
+    over the last `1 - freeze_after` of all steps, see `lapis.nn.quantizer`.
     """
 
     attention_in: float = 1.0
@@ -126,9 +130,12 @@ class Sparsity:
     every: int = 5
     rotate_basis: bool = False
     sensitivity_weighted: bool = False
+    fade: float = 0.0
+    silent_gradient: float = 0.0
 
     def __post_init__(self) -> None:
         check_range("sparsity", self, (*self.goals(), "ramp", "freeze_after"), 0, 1, above=True)
+        check_range("sparsity", self, ("fade", "silent_gradient"), 0, 1)
         check_range("sparsity", self, ("every",), 1)
 
     def goals(self) -> dict[str, float]:
@@ -178,6 +185,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.stage != "labels" and not self.distill.teacher:
             raise LapisError(f"stage={self.stage} learns from a teacher; name one by distill.teacher")
+        if self.distill.cache and (self.stage != "labels" or self.distill.feature):
+            raise LapisError("distill.cache keeps logits only; use it with stage=labels and distill.feature=0")
+        if self.stage != "labels" and self.sparsity.rotate_basis and self.start != self.distill.teacher:
+            raise LapisError(f"stage={self.stage} rotates the teacher too, and so must start from its weights")
         if self.stage != "labels" and self.shift_to_unsigned:
             raise LapisError(f"stage={self.stage} calibrates on the teacher's tokens; leave out shift_to_unsigned")
         if self.shift_to_unsigned and self.sparsity.rotate_basis:

@@ -22,6 +22,8 @@ from lapis.train.recipe import DRIVING, Sparsity
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
+# Images on which sensitivity is measured.
+PROBED = 64
 # Codes that fall silent where sensitivity is measured. The answers to fewer differ mostly by rounding.
 CODES = 4
 
@@ -79,6 +81,7 @@ class DeadlineScheduler:
         # How much the answer suffers from silence in each block, by point; empty where all are alike.
         self.weights: dict[str, Tensor] = {}
         if images is not None and sparsity.sensitivity_weighted and self.goals:
+            images = images[:PROBED]
             self.counter.start()
             with torch.no_grad():
                 model.eval()(images)
@@ -87,7 +90,13 @@ class DeadlineScheduler:
             model.train()
 
     def before_step(self, step: int, watch: bool) -> None:
-        """Count in this step if its activity is wanted, or if deadlines move after it."""
+        """Count in this step if its activity is wanted, or if deadlines move after it; help values that fall silent."""
+        done, sparsity = step / self.total, self.sparsity
+        for _, point, quantizer in self.model.quantizers():
+            if quantizer.coding == "unsigned" and point != "mlp_hidden":  # GELU gives hardly a negative value
+                quantizer.negative = max(0.0, 1 - done / sparsity.fade) if sparsity.fade else 0.0
+                left = (1 - done) / (1 - sparsity.freeze_after) if sparsity.freeze_after < 1 else 1.0
+                quantizer.silent_gradient = sparsity.silent_gradient * min(1.0, left)
         if watch or self.due(step):
             self.counter.start()
 
@@ -105,7 +114,7 @@ class DeadlineScheduler:
 
     def arrived(self, step: int) -> bool:
         """Whether the activity has come down to its goals; a network from before is not what was asked for."""
-        return not self.goals or self._share(step) == 1
+        return (not self.goals or self._share(step) == 1) and step >= self.sparsity.fade * self.total
 
     def move(self, step: int, counts: dict[str, Tensor]) -> None:
         """Choose the minimum codes with which the activity is what it may be after this step."""
@@ -140,6 +149,15 @@ class DeadlineScheduler:
     def restore(self, state: dict[str, Any]) -> None:
         self.first, self.weights = state["first"], state["weights"]
         self.model.set_min_code(MinCodeByPoint(**state["min_code"]))
+
+
+@torch.no_grad()
+def choose_deadlines(model: LapisViT, sparsity: Sparsity, images: Tensor) -> None:
+    """Give a network the minimum codes of its goals at once, from what its codes are on some images."""
+    scheduler = DeadlineScheduler(model, sparsity, 1, Processes(0, 1, images.device), images)
+    scheduler.counter.start()
+    model.eval()(images)
+    scheduler.move(1, scheduler.counter.stop())
 
 
 def activities(model: LapisViT, counts: dict[str, Tensor]) -> dict[str, float]:

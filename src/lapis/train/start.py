@@ -10,14 +10,19 @@ from lapis.config import LapisConfig, MinCodeByPoint
 from lapis.errors import LapisError
 from lapis.nn.calibrate import calibrate, is_calibrated
 from lapis.nn.checkpoint import check_tensors
+from lapis.nn.fit import fit_layers
 from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
-from lapis.nn.quantizer import Quantizer
+from lapis.nn.quantizer import Calibrated, Quantizer
 from lapis.nn.symmetry import equalise, rotate_basis
 from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
 from lapis.train.objective import Teacher
-from lapis.train.recipe import Recipe
+from lapis.train.recipe import Recipe, Sparsity
+from lapis.train.sparsity import choose_deadlines
+
+# Images on which channels are equalised and deadlines are chosen.
+FIT_BATCH = 64
 
 
 def start_network(config: LapisConfig, source: str, generator_seed: int) -> LapisViT:
@@ -41,30 +46,59 @@ def start_network(config: LapisConfig, source: str, generator_seed: int) -> Lapi
 
 
 @torch.no_grad()
-def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = None) -> LapisViT:
+def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = None, restored: bool = False) -> LapisViT:
     """The first network of a run, with the steps and taus that its first weights lack found on a few images.
 
-    Where blocks learn from the teacher's tokens, they are calibrated on these; a student that starts with the weights
-    of its teacher has its channels equalised first.
+    A student that starts with the weights of its dense teacher is fitted to it, see `lapis.nn.fit`; one whose blocks
+    learn from the teacher's tokens is calibrated on these. A run whose state is `restored` later needs neither.
     """
     model = start_network(recipe.model, recipe.start, recipe.seed).to(images.device)
+    own = teacher is not None and recipe.start == recipe.distill.teacher and not teacher.model.config.quantize
+    if recipe.sparsity.rotate_basis and teacher is not None and own:
+        # The tokens of both are compared, so both are rotated.
+        rotate_basis(teacher.model, images, positive=recipe.model.coding.attention_in == "unsigned")
+        model.load_state_dict(teacher.model.state_dict(), strict=False)
     if not is_calibrated(model):
-        if recipe.stage != "labels" and teacher is not None:
-            tokens = [teacher.model.embed(images), *teacher(images).features[:-1]]
-            if recipe.start == recipe.distill.teacher:
-                equalise(model, teacher.model, tokens)
-            for block, x in zip(model.eval().blocks, tokens, strict=True):
-                calibrate(block, [x])
-        elif recipe.shift_to_unsigned:
+        if recipe.shift_to_unsigned:
             model = shift_to_unsigned(model, [images])
+        elif restored:
+            for module in model.modules():
+                if isinstance(module, Calibrated):
+                    module.mark_ready()
+        elif teacher is not None and own and recipe.stage != "blocks":
+            fit_student(model, teacher, images, recipe.sparsity)
+        elif teacher is not None and recipe.stage != "labels":
+            tokens = teacher_tokens(teacher, images)
+            if own:
+                equalise(model, teacher.model, tokens)
+            for block, x in zip(model.blocks, tokens, strict=True):
+                calibrate(block, [x])
         else:
-            calibrate(model.eval(), images, missing_only=True)
+            calibrate(model, images, missing_only=True)
     if recipe.remove_value_mean:
         remove_value_mean(model, images)
-    if recipe.sparsity.rotate_basis:
+    if recipe.sparsity.rotate_basis and not own:
         rotate_basis(model, images)
     model.recompute = recipe.optim.recompute
     return model
+
+
+@torch.no_grad()
+def fit_student(model: LapisViT, teacher: Teacher, images: Tensor, sparsity: Sparsity) -> None:
+    """Equalise the channels of a student with its teacher's weights, choose deadlines for its goals, and fit it."""
+    equalise(model, teacher.model, teacher_tokens(teacher, images[:FIT_BATCH]))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    fit_layers(model, images)
+    if any(goal < 1 for goal in sparsity.goals().values()):
+        # Deadlines are chosen on a network that answers well, and the dense weights are fitted to live with them.
+        choose_deadlines(model, sparsity, images[:FIT_BATCH])
+        model.load_state_dict(before)
+        fit_layers(model, images)
+
+
+def teacher_tokens(teacher: Teacher, images: Tensor) -> list[Tensor]:
+    """What goes into each block of the teacher."""
+    return [teacher.model.embed(images), *teacher.model.tap(images, range(teacher.model.config.depth)).features[:-1]]
 
 
 @torch.no_grad()

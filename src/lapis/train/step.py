@@ -95,7 +95,7 @@ class OptimizerStep:
             # Gradients are averaged over processes once, with the last part.
             waiting = index < len(parts) - 1 and isinstance(self.module, DistributedDataParallel)
             with cast(DistributedDataParallel, self.module).no_sync() if waiting else nullcontext():
-                terms = self._terms(part, step)
+                terms = self._terms(part, step, f"{step}_{index * self.processes.world + self.processes.rank}")
                 (terms.loss / len(parts)).backward()
             values += torch.stack([value.detach() for value in terms])
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), optim.clip or math.inf)
@@ -107,10 +107,10 @@ class OptimizerStep:
         row = {"step": step + 1, "epoch": (step + 1) / self.steps_per_epoch, "lr": rate, "grad_norm": float(norm)}
         return row | means | {"accuracy": 100 * means["right"], "activity": mean_activity(self.deadlines.activity)}
 
-    def _terms(self, part: Batch, step: int) -> Terms:
+    def _terms(self, part: Batch, step: int, view: str) -> Terms:
         try:
             with torch.autocast(part.images.device.type, torch.bfloat16, enabled=self.optim.precision == "bf16"):
-                teacher_output = None if self.teacher is None else self.teacher(part.images)
+                teacher_output = None if self.teacher is None else self.teacher(part.images, view)
                 terms: Terms = self.module(part.images, part.targets, teacher_output)
         except CodesError as error:
             # A quantizer's codes are integers unless its input is NaN, and then the loss is NaN too.
