@@ -56,6 +56,8 @@ def _goals(**shares: float) -> tuple[str, ...]:
 # Power-of-two rows, a readout of spikes and six-bit weights; signed codes, whose dot products are those of the values.
 DEPLOYED = ("model.row_scale=pow2", "model.readout=spikes", "model.weight_bits=6", *_coding("signed"))
 HALF = _goals(**dict.fromkeys(DRIVING, 0.5))
+# The recipe that a study varies, where it is not cifar10_tiny.
+DEFAULTS = {"deployment": "imagenet_base", "sparsity": "cifar10_tiny_half"}
 # The last rung is what the paper's own energies imply.
 LADDER = {
     **{f"{goal:.2f}": dict.fromkeys(DRIVING, goal) for goal in (0.65, 0.55, 0.48, 0.40, 0.35)},
@@ -140,7 +142,7 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=["relation", "control", "deployment", "activation", "sparsity", "silence"])
-    parser.add_argument("--recipe", help="the recipe to vary; cifar10_tiny, cifar10_tiny_sparse for sparsity")
+    parser.add_argument("--recipe", help="the recipe to vary; cifar10_tiny by default")
     parser.add_argument("--data", type=Path, help="folder of the dataset")
     parser.add_argument("--out", type=Path, help="folder of the study; runs/ablate_STUDY by default")
     parser.add_argument("--start", help="first weights of every variant")
@@ -158,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
             raise LapisError(f"unknown variants {sorted(unknown)}; use {', '.join(row.name for row in rows)}")
         changes = [f"start={asked.start}"] if asked.start is not None else []
         changes += [f"distill.teacher={asked.teacher}"] if asked.teacher is not None else []
-        recipe = asked.recipe or ("cifar10_tiny_sparse" if asked.study == "sparsity" else "cifar10_tiny")
+        recipe = asked.recipe or DEFAULTS.get(asked.study, "cifar10_tiny")
         out = asked.out or Path("runs") / f"ablate_{asked.study}"
         records = run_study(
             [row for row in rows if row.name in names], recipe, [*changes, *asked.settings],

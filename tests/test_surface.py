@@ -31,8 +31,8 @@ SURFACE: dict[str, set[str]] = {
     "lapis.nn": {
         "ActivationQuantizer", "Calibrated", "DistanceRelation", "DotProduct", "LapisAttention", "LapisViT",
         "Mixer", "Pairwise", "Relation", "TableRelation", "calibrate",
-        "fold_offsets", "import_timm", "is_calibrated", "load_backbone", "load_network", "register_relation",
-        "replace_attention", "save_network", "shift_to_unsigned",
+        "import_timm", "is_calibrated", "load_backbone", "load_network", "register_relation",
+        "replace_attention", "save_network",
     },
     "lapis.relations": {"PACKED", "DotRule", "Rule", "TableRule", "names", "register", "rule_of"},
     "lapis.deploy": {"Network", "run", "watch"},

@@ -257,14 +257,3 @@ def test_the_random_state_of_torch_is_part_of_a_run(tmp_path: Path, micro: Micro
     torch.rand(7)
     run.state.restore(load_state(tmp_path))
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_a_shifted_start_may_remove_mean_values_too(tmp_path: Path, alone: Processes, micro: Micro) -> None:
-    shifted = ("shift_to_unsigned=true", "model.coding.v=unsigned", "model.row_scale=pow2")
-    plain, blind = (
-        Run(micro(*shifted, f"remove_value_mean={setting}"), None, tmp_path, alone, quiet=True).state.student
-        for setting in ("false", "true")
-    )
-    for one, other in zip(plain.blocks, blind.blocks, strict=True):
-        assert torch.equal(one.attn.qkv.weight, other.attn.qkv.weight)
-        assert not torch.allclose(one.attn.proj.weight, other.attn.proj.weight)

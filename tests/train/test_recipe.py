@@ -120,11 +120,6 @@ def test_a_bad_override_says_what_is_allowed(setting: str, message: str) -> None
         SMOKE.with_overrides([setting])
 
 
-def test_shifted_and_rotated_axes_exclude_each_other() -> None:
-    with pytest.raises(LapisError, match=r"shift_to_unsigned and sparsity\.rotate_basis"):
-        SMOKE.with_overrides(["shift_to_unsigned=true", "sparsity.rotate_basis=true"])
-
-
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(LapisError, match="did you mean 'cifar10_tiny'"):
         recipes.load("cifar10_tinny")

@@ -15,7 +15,6 @@ from lapis.nn.relations import (
     TableRelation,
     register_relation,
 )
-from lapis.nn.unsigned import fold_offsets, shift_to_unsigned
 
 __all__ = [
     "ActivationQuantizer",
@@ -29,7 +28,6 @@ __all__ = [
     "Relation",
     "TableRelation",
     "calibrate",
-    "fold_offsets",
     "import_timm",
     "is_calibrated",
     "load_backbone",
@@ -37,5 +35,4 @@ __all__ = [
     "register_relation",
     "replace_attention",
     "save_network",
-    "shift_to_unsigned",
 ]

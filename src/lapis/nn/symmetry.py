@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lapis.config import Coding
 from lapis.errors import LapisError
 from lapis.nn.attention import Attention
-from lapis.nn.calibrate import calibrate, calibrate_weights
+from lapis.nn.calibrate import calibrate
 from lapis.nn.model import LapisViT
 from lapis.nn.quantizer import Linear
 from lapis.nn.relations import Pairwise
@@ -29,9 +29,6 @@ RATE = 0.02
 BATCH = 2048
 # Tokens that are kept per place of measurement.
 TOKENS = 4096
-# A power-of-two row has a mass between 0.71 and 1.41, which multiplies a shift. This is its variance if the logarithm
-# of the mass is anywhere between -1/2 and 1/2.
-ROW_VARIANCE = 0.041
 # The magnitude of a channel: that which one value in a thousand exceeds.
 QUANTILE = 0.999
 SMALLEST = 1e-4
@@ -54,28 +51,6 @@ def rotate_basis(model: LapisViT, images: Tensor, positive: bool = False) -> Non
         if point in ("attention_in", "v", "readout", "mlp_in"):
             quantizer.mark_ready(False)
     calibrate(model.eval(), images, missing_only=True)
-
-
-@torch.no_grad()
-def find_positive_values(model: LapisViT, images: Tensor) -> None:
-    """Rotate and shift the values of each head of `model`, in place, so that few are negative.
-
-    The output projection turns them back, and its bias takes the shift away, as far as rows have a mass of 1.
-    """
-    _check_relation(model)
-    _, values = _collect(model, images)
-    for block, (heads, _) in zip(model.blocks, values, strict=True):
-        scales = _root_mean_square(heads)
-        # v R + s has a small negative part; values have a mean square of 1 here.
-        rotations, shifts = _search(
-            heads / scales,
-            lambda v, s: (v + s[:, None]).clamp_max(0).square().mean() + ROW_VARIANCE * s.square().mean(),
-        )
-        rotate_values(block.attn, rotations)
-        shift = (shifts * scales[..., 0]).flatten()
-        block.attn.qkv.bias[-len(shift) :].add_(shift)
-        block.attn.proj.bias.sub_(block.attn.proj.weight @ shift)
-    calibrate_weights(model)
 
 
 @torch.no_grad()
@@ -123,7 +98,7 @@ def _check_relation(model: LapisViT) -> None:
     if not all(isinstance(block.attn.relation, Pairwise) for block in model.blocks):
         raise LapisError(
             f"relation={model.config.relation!r} does not sum values by weights, so their axes cannot be changed; set "
-            "sparsity.rotate_basis=false, and shift_to_unsigned=false where values are unsigned"
+            "sparsity.rotate_basis=false"
         )
 
 

@@ -163,17 +163,13 @@ class Recipe:
     """One training run.
 
     `stage` says what is learned: labels; a teacher's blocks, each alone; or a teacher's answers and tokens as a whole.
-    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing. `shift_to_unsigned`
-    shifts the values at unsigned points above zero where the first weights bring no calibration; `remove_value_mean`
-    makes the output projections blind to the mean value of a head, see `lapis.nn.unsigned`.
+    `start` names the first weights: a file, a run's folder, a packaged or timm model, or nothing.
     """
 
     model: LapisConfig
     name: str = ""
     stage: TrainingStage = "labels"
     start: str = ""
-    shift_to_unsigned: bool = False
-    remove_value_mean: bool = False
     data: Data = field(default_factory=Data)
     augment: Augment = field(default_factory=Augment)
     optim: Optim = field(default_factory=Optim)
@@ -189,14 +185,6 @@ class Recipe:
             raise LapisError("distill.cache keeps logits only; use it with stage=labels and distill.feature=0")
         if self.stage != "labels" and self.sparsity.rotate_basis and self.start != self.distill.teacher:
             raise LapisError(f"stage={self.stage} rotates the teacher too, and so must start from its weights")
-        if self.stage != "labels" and self.shift_to_unsigned:
-            raise LapisError(f"stage={self.stage} calibrates on the teacher's tokens; leave out shift_to_unsigned")
-        if self.shift_to_unsigned and self.sparsity.rotate_basis:
-            raise LapisError(
-                "shift_to_unsigned and sparsity.rotate_basis both choose the axes of values, for other ends; set one"
-            )
-        if self.remove_value_mean and not self.model.quantize:
-            raise LapisError("remove_value_mean=True is for networks that spike; this one has model.quantize=false")
 
     @property
     def preprocess(self) -> Preprocess:

@@ -15,7 +15,6 @@ from lapis.nn.model import LapisViT
 from lapis.nn.pretrained import load_backbone, local_tensors, resize_offsets, resize_positions
 from lapis.nn.quantizer import Calibrated, Quantizer
 from lapis.nn.symmetry import equalise, rotate_basis
-from lapis.nn.unsigned import remove_value_mean, shift_to_unsigned
 from lapis.positions import offset_count
 from lapis.train.objective import Teacher
 from lapis.train.recipe import Recipe, Sparsity
@@ -59,9 +58,7 @@ def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = No
         rotate_basis(teacher.model, images, positive=recipe.model.coding.attention_in == "unsigned")
         model.load_state_dict(teacher.model.state_dict(), strict=False)
     if not is_calibrated(model):
-        if recipe.shift_to_unsigned:
-            model = shift_to_unsigned(model, [images])
-        elif restored:
+        if restored:
             for module in model.modules():
                 if isinstance(module, Calibrated):
                     module.mark_ready()
@@ -75,8 +72,6 @@ def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = No
                 calibrate(block, [x])
         else:
             calibrate(model, images, missing_only=True)
-    if recipe.remove_value_mean:
-        remove_value_mean(model, images)
     if recipe.sparsity.rotate_basis and not own:
         rotate_basis(model, images)
     model.recompute = recipe.optim.recompute
