@@ -28,7 +28,7 @@ PAGES = {
     "docs/training.md": Rules(
         not_run={
             "lapis train smoke": "the tutorial runs it; the others take hours",
-            "lapis train cifar10_tiny_sparse --data DIR --teacher": "needs data and a teacher",
+            "lapis train cifar10_tiny_half --data DIR --teacher": "needs data and a teacher",
         },
     ),
     "docs/gpu.md": Rules(

@@ -92,7 +92,7 @@ def cifar10_tiny_sparse() -> Recipe:
     Expected:  93 %.
     Ours:      SPARSE_W32
     """
-    return replace(_spiking(cifar10_tiny(), 0.31, epochs=3), start="runs/cifar10_tiny_half")
+    return replace(_spiking(cifar10_tiny(), 0.31, epochs=2), start="runs/cifar10_tiny_half")
 
 
 def cifar10_tiny_sparse_w6() -> Recipe:
@@ -114,7 +114,7 @@ def cifar10_tiny_paper() -> Recipe:
 
     The dense network is rotated to axes along which few values are negative, and its channels get the better sign.
     """
-    signed = _spiking(cifar10_tiny(), 1.0, epochs=3)
+    signed = _spiking(cifar10_tiny(), 1.0, epochs=2)
     goals = Sparsity(attention_in=0.35, qk=0.43, v=0.4, mlp_in=0.35, ramp=0.02, freeze_after=0.6, rotate_basis=True)
     return replace(signed, model=signed.model.replace(coding=CodingByPoint.all("unsigned")), sparsity=goals)
 
