@@ -187,12 +187,12 @@ def _spiking(student: Recipe, goal: float, epochs: float) -> Recipe:
 
 
 def _six_bits(spiking: Recipe, start: str) -> Recipe:
-    """6-bit weights, at a rate at which they hardly jump; the deadlines of the start stay."""
+    """6-bit weights, at a rate at which they hardly jump, under the same goals."""
     return replace(
         spiking,
         model=spiking.model.replace(weight_bits=6),
         start=start,
         optim=replace(spiking.optim, lr=3e-5, epochs=0.7),
-        sparsity=Sparsity(),
+        sparsity=replace(spiking.sparsity, freeze_after=0.9, rotate_basis=False),
         checkpoint=Checkpointing(evaluate_epochs=0.7),
     )
