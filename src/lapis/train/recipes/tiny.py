@@ -188,7 +188,9 @@ def _spiking(student: Recipe, goal: float, epochs: float) -> Recipe:
 
 def _six_bits(spiking: Recipe, start: str) -> Recipe:
     """6-bit weights, at a rate at which they hardly jump, under goals that also hold for images that are not mixed."""
-    goals = {point: 0.97 * goal if goal < 1 else 1.0 for point, goal in spiking.sparsity.goals().items()}
+    goals: dict[str, Any] = {
+        point: 0.97 * goal if goal < 1 else 1.0 for point, goal in spiking.sparsity.goals().items()
+    }
     return replace(
         spiking,
         model=spiking.model.replace(weight_bits=6),
