@@ -92,7 +92,8 @@ def cifar10_tiny_sparse() -> Recipe:
     Expected:  93 %.
     Ours:      SPARSE_W32
     """
-    return replace(_spiking(cifar10_tiny(), 0.31, epochs=2), start="runs/cifar10_tiny_half")
+    rare = _spiking(cifar10_tiny(), 0.31, epochs=2)
+    return replace(rare, start="runs/cifar10_tiny_half", sparsity=replace(rare.sparsity, ramp=0.25))
 
 
 def cifar10_tiny_sparse_w6() -> Recipe:
