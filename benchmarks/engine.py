@@ -5,7 +5,7 @@ python -m benchmarks.engine --shape small --engine lapis,torch
 python -m benchmarks.engine --shape tiny --engine lapis,lapis_dot --threads 1 --batch 1
 python -m benchmarks.engine --shape small --batch 1 --beside-load 0.5
 python -m benchmarks.engine --limit --shape small
-python -m benchmarks.engine --forms --model lapis_tiny.cifar10_half --batch 1,8
+python -m benchmarks.engine --forms --model lapis_tiny.cifar10 --batch 1,8
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def command(
     if forms:
         require_kernels()
         if model is None:
-            raise LapisError("--forms times a trained network; name it, such as --model lapis_tiny.cifar10_half")
+            raise LapisError("--forms times a trained network; name it, such as --model lapis_tiny.cifar10")
         deliver("forms", machine(), [*compare_forms(model, batches, rounds or LIMIT_ROUNDS)], as_json, out)
         return
     if limited:

@@ -4,7 +4,7 @@ The other engines run the dense network that ours comes from, quantized by their
 Every engine is a process of its own, on one thread, and all take turns.
 
 python -m benchmarks.trained lapis_tiny.imagenet --dense DEIT --data IMAGENET --calibrate PHOTOS
-python -m benchmarks.trained lapis_tiny.cifar10 lapis_tiny.cifar10_half --dense RUN --data CIFAR --calibrate CIFAR
+python -m benchmarks.trained lapis_tiny.cifar10 lapis_tiny.cifar10_sparse --dense RUN --data CIFAR --calibrate CIFAR
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_a_network_is_timed_dense_by_events_and_as_chosen(capsys: pytest.Capture
     asked = ["--forms", "--batch", "2", "--rounds", "1"]
     assert main(command, asked) == EXIT_BAD_INPUT
     assert "--model" in capsys.readouterr().err
-    assert main(command, [*asked, "--model", "lapis_tiny.cifar10_half", "--json"]) == EXIT_OK
+    assert main(command, [*asked, "--model", "lapis_tiny.cifar10", "--json"]) == EXIT_OK
     rows = json.loads(capsys.readouterr().out)["rows"]
     sets = [isa for isa in native.isas() if isa != "scalar"]
     assert [(row["isa"], row["form"]) for row in rows] == [
