@@ -26,7 +26,7 @@ def main() -> None:
     figure = Figure(figsize=(7.2, 3.6), layout="constrained", dpi=120)
     axes = figure.add_subplot()
     axes.axhline(teacher, color=DENSE, linestyle="--", linewidth=1.2)
-    axes.text(21, teacher + 0.4, "dense teacher, FP32", color=DENSE, fontsize=8)
+    axes.text(16, teacher + 0.4, "dense teacher, FP32", color=DENSE, fontsize=8)
     for word, (colour, line, label) in {**SERIES, "": NEW}.items():
         own = [row for row in rows if word in row[0] and (word or not any(each in row[0] for each in SERIES))]
         if not own:
@@ -39,7 +39,7 @@ def main() -> None:
                 short = name.split("`")[1].removeprefix("lapis_tiny.")
                 axes.annotate(short, (x, y), (-5, 5), textcoords="offset points", fontsize=8, color=colour, ha="right")
     axes.legend(loc="lower right", frameon=False, fontsize=8)
-    axes.set(xlabel="values that spike, %", ylabel="top-1, % (band: 95 % interval)", xlim=(20, 100), ylim=(75, 99))
+    axes.set(xlabel="values that spike, %", ylabel="top-1, % (band: 95 % interval)", xlim=(15, 100), ylim=(75, 99))
     axes.grid(alpha=0.3)
     save_figure(HERE / "accuracy.png", figure, metadata={"Software": None})
 
