@@ -22,7 +22,6 @@ from lapis.train.recipe import DRIVING, Sparsity
 
 # Values that are counted per quantizer and batch: the activity is then known to about 0.2 %.
 SAMPLE = 1 << 16
-# Images on which sensitivity is measured.
 PROBED = 64
 # Codes that fall silent where sensitivity is measured. The answers to fewer differ mostly by rounding.
 CODES = 4

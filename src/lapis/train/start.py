@@ -54,7 +54,6 @@ def prepare_student(recipe: Recipe, images: Tensor, teacher: Teacher | None = No
     model = start_network(recipe.model, recipe.start, recipe.seed).to(images.device)
     own = teacher is not None and recipe.start == recipe.distill.teacher and not teacher.model.config.quantize
     if recipe.sparsity.rotate_basis and teacher is not None and own:
-        # The tokens of both are compared, so both are rotated.
         rotate_basis(teacher.model, images, positive=recipe.model.coding.attention_in == "unsigned")
         model.load_state_dict(teacher.model.state_dict(), strict=False)
     if not is_calibrated(model):
